@@ -1,0 +1,73 @@
+"""What `superfluid serve` was asked for, checked, and how it tells what it is doing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ServeConfig:
+    """Settings of one daemon. None stands for `auto` wherever it is allowed.
+
+    `max_context` is tokens a session may put on the model's input, `max_batch` lanes that decode together,
+    `kv_host_bytes` the host memory for KV of sessions that do not run, `drain_timeout` seconds.
+    """
+
+    model: str | None
+    """path to a GGUF file; None is the embedded model"""
+    socket: Path
+    sessions: Path
+    max_context: int | None = None
+    max_batch: int = 8
+    threads: int | None = None
+    gpu_layers: int | None = None
+    kv_host_bytes: int | None = None
+    drain_timeout: float = 60.0
+    log_file: Path | None = None
+    """None is `<sessions>/logs/serve.log`"""
+    log_filter: str = "info"
+    """a level, or a comma-separated list of `logger=level`"""
+    worker_argv: tuple[str, ...] = field(default=())
+    """what to run instead of the engine worker (tests)"""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """What a daemon that is ready says about itself. Sizes are bytes, `context` tokens a session."""
+
+    model: str
+    model_path: Path
+    devices: tuple[str, ...]
+    gpu_layers: int
+    threads: str
+    context: int
+    lanes: int
+    model_bytes: int
+    kv_bytes: int
+    socket: Path
+    sessions: Path
+    log_file: Path
+    chat: bool
+    """whether the model has a chat template"""
+    pid: int
+
+
+class StartError(Exception):
+    """The daemon cannot start. `str()` is one line for the user; `exit_code` 1 for the world, 2 for the arguments."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class Observer(Protocol):
+    """Who watches a daemon start and stop; called from its event loop, so none of these may block."""
+
+    def loading(self, permille: int) -> None: ...
+
+    def ready(self, info: ServerInfo) -> None: ...
+
+    def notice(self, text: str) -> None:
+        """Something the operator should see: a respawned worker, a full disk, a drain that begins."""

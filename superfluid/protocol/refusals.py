@@ -1,0 +1,188 @@
+"""The error table: every way in which the daemon refuses, with the text that clients match on.
+
+One leaf a condition (spec: wire-facts, section 8.0). `code` is stable, `status` is the HTTP status where a route has
+no table of its own, `exit_code` what the command line leaves with. Edges translate once; nothing in between does.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class Refusal(Exception):
+    """The daemon will not do it, and nothing has changed. `str()` is the message a client sees."""
+
+    code: ClassVar[str] = "refused"
+    status: ClassVar[int] = 400
+    exit_code: ClassVar[int] = 1
+
+
+class UnknownSession(Refusal):
+    code = "unknown_session"
+    status = 404
+    exit_code = 4
+
+    def __init__(self, session: int) -> None:
+        super().__init__(f"unknown session {session}")
+
+
+class SessionPurged(Refusal):
+    code = "session_purged"
+    status = 404
+    exit_code = 4
+
+    def __init__(self, session: int) -> None:
+        super().__init__(f"session {session} was purged")
+
+
+class SessionDamaged(Refusal):
+    """A record of this session failed its checksum; the others serve on."""
+
+    code = "session_damaged"
+    status = 500
+
+    def __init__(self, session: int, event: int) -> None:
+        super().__init__(f"session {session} is damaged: event {event} fails its checksum; nothing of it was changed")
+
+
+class SessionBusy(Refusal):
+    code = "session_busy"
+    status = 409
+
+    def __init__(self, session: int) -> None:
+        super().__init__(f"session {session} is generating; wait for it or cancel it")
+
+
+class NothingInFlight(Refusal):
+    code = "nothing_in_flight"
+    status = 409
+
+    def __init__(self, session: int) -> None:
+        super().__init__(f"session {session} has no generation in flight")
+
+
+class EmptySession(Refusal):
+    code = "empty_session"
+
+    def __init__(self, session: int) -> None:
+        super().__init__(f"session {session} has no content to generate from; append something first")
+
+
+class OverWindow(Refusal):
+    code = "over_window"
+
+    def __init__(self, tokens: int, window: int) -> None:
+        super().__init__(
+            f"the request has {tokens} tokens and the window {window}: "
+            "no room for a reply; trim or rebase the session, or serve with a larger --max-context"
+        )
+
+
+class BadRole(Refusal):
+    code = "bad_role"
+
+    def __init__(self, role: int) -> None:
+        super().__init__(f"unknown message role {role}; 0 is system, 1 user, 2 assistant")
+
+
+class BadPoint(Refusal):
+    code = "bad_fork_point"
+
+    def __init__(self, session: int, point: int, most: int) -> None:
+        super().__init__(f"fork point {point} is outside session {session}: 1..={most}")
+
+
+class BadEdits(Refusal):
+    code = "bad_edits"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"rebase edit spec invalid: {reason}")
+
+
+class MetaConflict(Refusal):
+    code = "meta_conflict"
+    status = 409
+
+    def __init__(self, session: int, actual: int, expected: int) -> None:
+        super().__init__(f"session {session} is at metadata version {actual}, not at the expected {expected}")
+
+
+class PurgeConflict(Refusal):
+    code = "purge_conflict"
+    status = 409
+
+    def __init__(self, session: int, actual: int, expected: int) -> None:
+        super().__init__(f"session {session} is at generation {actual}, not at the expected {expected}")
+
+
+class NotQuiet(Refusal):
+    code = "not_quiet"
+    status = 409
+
+    def __init__(self, session: int) -> None:
+        super().__init__(f"session {session} did not quiesce in time; nothing was purged")
+
+
+class SystemTooLate(Refusal):
+    code = "system_too_late"
+
+    def __init__(self, session: int) -> None:
+        super().__init__(f"session {session} already has a prompt; AppendSystem must come before any other turn")
+
+
+class UnknownSubscription(Refusal):
+    code = "unknown_subscription"
+    status = 404
+
+    def __init__(self, sub: int) -> None:
+        super().__init__(f"no subscription {sub} on this connection")
+
+
+class ProtocolRefusal(Refusal):
+    """A request that makes no sense as it stands."""
+
+    code = "protocol"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"protocol: {reason}")
+
+
+class NotInThisBuild(Refusal):
+    code = "not_in_this_build"
+    status = 501
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"protocol: this build does not do {what} yet")
+
+
+class StoreFailed(Refusal):
+    """The disk would not take it. Later writes are tried again, so the daemon goes on once there is room."""
+
+    code = "store_failed"
+    status = 503
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"io: the session log cannot be written: {reason}; nothing of this request was kept")
+
+
+class GenerationFailed(Refusal):
+    code = "generation_failed"
+    status = 500
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"generation failed: {reason}")
+
+
+class ReplyTooLong(Refusal):
+    code = "reply_too_long"
+
+    def __init__(self, bytes_: int) -> None:
+        super().__init__(f"the reply has {bytes_} bytes, over the frame limit; read in pieces with a later cursor")
+
+
+class ShuttingDown(Refusal):
+    code = "shutting_down"
+    status = 503
+
+    def __init__(self) -> None:
+        super().__init__("protocol: the daemon is shutting down")

@@ -1,0 +1,103 @@
+"""How a dataclass field looks on the wire, read from its annotation: the one place both encodings derive from."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from superfluid.protocol import records, requests, responses, ticks
+from superfluid.protocol.wire import Scalar
+
+SUMS: Mapping[Any, str] = {
+    requests.Request: "Request",
+    responses.Response: "Response",
+    records.EventBody: "EventBody",
+    records.RebaseEdit: "RebaseEdit",
+    responses.Tier: "Tier",
+    ticks.WorkerRequest: "WorkerRequest",
+    ticks.WorkerReply: "WorkerReply",
+}
+"""The tagged unions, whose variant index is the place in the union."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field: its Python name, its name in JSON, its resolved annotation, and whether it may be missing."""
+
+    attribute: str
+    key: str
+    annotation: Any
+    has_default: bool
+
+
+@functools.cache
+def fields_of(cls: Any) -> tuple[Field, ...]:
+    """The fields of a dataclass in wire order. A trailing underscore (`from_`, `class_`) is Python's need only."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return tuple(
+        Field(
+            attribute=field.name,
+            key=field.name.rstrip("_"),
+            annotation=hints[field.name],
+            has_default=field.default is not dataclasses.MISSING,
+        )
+        for field in dataclasses.fields(cls)
+    )
+
+
+@functools.cache
+def variants_of(union: Any) -> tuple[type, ...]:
+    """The classes of a tagged union, by variant index."""
+    return typing.get_args(union)
+
+
+def scalar_of(annotation: Any) -> Scalar | None:
+    """The scalar behind `Annotated[int, Scalar(...)]`, None for anything else."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        (scalar,) = annotation.__metadata__
+        assert isinstance(scalar, Scalar)
+        return scalar
+    return None
+
+
+def optional_of(annotation: Any) -> Any | None:
+    """`T` of `T | None`, None for anything else."""
+    if annotation in SUMS or typing.get_origin(annotation) not in (types.UnionType, typing.Union):
+        return None
+    inner = tuple(arg for arg in typing.get_args(annotation) if arg is not type(None))
+    if len(inner) == len(typing.get_args(annotation)):
+        return None
+    return functools.reduce(lambda left, right: left | right, inner)
+
+
+def is_sum(annotation: Any) -> bool:
+    return annotation in SUMS
+
+
+def is_enum(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Enum)
+
+
+def is_record(annotation: Any) -> bool:
+    return isinstance(annotation, type) and dataclasses.is_dataclass(annotation)
+
+
+def vector_of(annotation: Any) -> Any | None:
+    """`T` of `tuple[T, ...]`, None for anything else."""
+    args = typing.get_args(annotation)
+    if typing.get_origin(annotation) is tuple and len(args) == 2 and args[1] is Ellipsis:
+        return args[0]
+    return None
+
+
+def tuple_of(annotation: Any) -> tuple[Any, ...] | None:
+    """The item types of a fixed-length tuple, None for anything else."""
+    if typing.get_origin(annotation) is tuple and vector_of(annotation) is None:
+        return typing.get_args(annotation)
+    return None

@@ -1,0 +1,190 @@
+"""What daemon and engine worker say to each other: ticks one way, drawn tokens and outcomes the other.
+
+A *lane* is one running generation. The daemon names the tokens that a lane wants computed and which lanes run;
+where their KV comes from is the worker's own business, and the outcome says how many came warm. Token ids travel
+packed (`pack`), four bytes each, since a prompt may hold a hundred thousand of them. Nothing here is kept: the two
+ends are always the same build.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from superfluid.protocol.records import GenParams
+from superfluid.protocol.wire import U8, U32, U64
+
+ALL_LAYERS = (1 << 31) - 1
+"""`Load.gpu_layers` that puts every layer on the GPU, whatever their number."""
+
+
+def pack(tokens: Iterable[int]) -> bytes:
+    """Token ids as little-endian u32, back to back."""
+    packed = array("I", tokens)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def unpack(packed: bytes) -> array[int]:
+    """The token ids of `pack`. Raises ValueError where the length is no multiple of four."""
+    tokens = array("I")
+    tokens.frombytes(packed)
+    if sys.byteorder == "big":
+        tokens.byteswap()
+    return tokens
+
+
+# --- daemon to worker ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The first frame: load this model. `context` is tokens a sequence; `threads` 0 means: decide by load."""
+
+    model: str
+    context: U32
+    lanes: U32
+    spare: U32
+    """sequences beside the lanes', which keep the KV of sessions that do not run"""
+    threads: U32
+    gpu_layers: U32
+    host_bytes: U64
+    """how much KV may lie in host memory"""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneStart:
+    """A new lane. It draws at most `limit` tokens, the one at index n of its tokens by the draw `offset + n`."""
+
+    lane: U64
+    session: U64
+    tokens: bytes
+    params: GenParams
+    offset: U64
+    limit: U32
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One step of work: a few rounds, each one decode over all lanes in `run`, best first.
+
+    `ends` are lanes that nobody wants any more; their KV stays until its room is needed. The worker starts no round
+    after `budget_ms`, and puts at most `chunk` prompt tokens into one.
+    """
+
+    number: U64
+    rounds: U32
+    chunk: U32
+    budget_ms: U32
+    starts: tuple[LaneStart, ...]
+    run: tuple[U64, ...]
+    ends: tuple[U64, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """End tick `number` after the round in progress. Late ones are ignored."""
+
+    number: U64
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Drop every trace of these sessions, sequences and host copies, and say `Forgotten`."""
+
+    ticket: U64
+    sessions: tuple[U64, ...]
+
+
+WorkerRequest = Load | Tick | Interrupt | Forget
+
+
+# --- worker to daemon ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """Progress of a load, in thousandths."""
+
+    permille: U32
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The model is loaded. `context` is tokens a sequence, as granted; sizes are bytes."""
+
+    context: U32
+    sequences: U32
+    threads: U32
+    devices: tuple[str, ...]
+    gpu_layers: U32
+    model_bytes: U64
+    kv_bytes: U64
+    build: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailed:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The tokens of one round: (lane, token)."""
+
+    tick: U64
+    tokens: tuple[tuple[U64, U32], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneOutcome:
+    """What a tick did for one lane.
+
+    `drawn` repeats what `Drawn` frames announced (packed). `warm` is the number of prompt tokens that came from kept
+    KV, 0 until the lane has KV. `remaining` is prompt tokens not computed yet. `finish` is a `codes.Finish`; with
+    ERROR, `fault` is a `codes.Fault` and `detail` says what happened.
+    """
+
+    lane: U64
+    drawn: bytes
+    warm: U64
+    prefilled: U32
+    remaining: U32
+    finish: U8
+    fault: U8
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class KvChange:
+    """Where a session's KV lies now: `tier` 0 nowhere, 1 in a sequence, 2 in host memory; `covered` in tokens."""
+
+    session: U64
+    tier: U8
+    covered: U64
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a tick. Times are microseconds; `prefill_us` counts the rounds that held prompt tokens."""
+
+    tick: U64
+    lanes: tuple[LaneOutcome, ...]
+    rounds: U32
+    elapsed_us: U64
+    prefill_us: U64
+    prefill_tokens: U32
+    decode_tokens: U32
+    threads: U32
+    kv: tuple[KvChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    ticket: U64
+
+
+WorkerReply = Loading | Ready | LoadFailed | Drawn | Outcome | Forgotten

@@ -1,0 +1,71 @@
+"""The golden vectors of the wire (spec: wire-facts, section 1)."""
+
+import pytest
+
+from superfluid.protocol import postcard, records, requests, responses
+from superfluid.protocol.codes import PurgeMode
+from superfluid.protocol.frames import frame
+from superfluid.protocol.records import Drop, EpochBump, Event, GenParams, Message, Replace
+from superfluid.protocol.wire import single
+
+REQUESTS = [
+    (requests.List(), "07"),
+    (requests.AppendMessage(1, 1, "hi"), "02 01 01 02 68 69"),
+    (requests.AppendToolResult(1, 4, "x"), "05 01 04 01 78"),
+    (requests.Pin(1, 5), "21 01 05"),
+    (requests.AppendSystem(1, None, ("{}",)), "22 01 00 01 02 7b 7d"),
+    (requests.Generate(1, 8), "03 01 08"),
+    (
+        requests.Create(None, GenParams(single(0.7), single(0.95), 0.0, 0, 1)),
+        "00 00 33 33 33 3f 33 33 73 3f 00 00 00 00 00 01",
+    ),
+    (requests.Append(300, None, (1, 128, 70000)), "01 ac 02 00 03 01 80 01 f0 a2 04"),
+    (requests.Fork(1, 3, None), "0b 01 03 00"),
+    (
+        requests.Rebase(1, (Drop(2, 4), Replace(4, 5, 1, "q2")), None),
+        "0f 01 02 00 02 04 01 04 05 01 02 71 32 00",
+    ),
+    (requests.Purge(1, 0, PurgeMode.REROOT), "10 01 00 01"),
+    (requests.SetQos(1, 3, True), "11 01 03 01"),
+    (requests.PutMedia(b"\xff\x00", ""), "1c 02 ff 00 00"),
+    (requests.Complete("a", "b", 0, 64), "1f 01 61 01 62 00 40"),
+]
+
+RESPONSES = [
+    (responses.Err("no"), "0d 02 6e 6f"),
+    (responses.Throttled(9), "1a 09"),
+    (
+        responses.Committed(Event(1, 1, 1700000000000, Message(1, "hi", (1,)))),
+        "03 01 01 80 d0 95 ff bc 31 02 01 02 68 69 01 01",
+    ),
+    (responses.Unsubscribed(), "0c"),
+    (responses.Ack(), "12"),
+]
+
+
+@pytest.mark.parametrize(("value", "hexes"), REQUESTS, ids=lambda part: str(part)[:40])
+def test_request_vector(value, hexes):
+    assert postcard.encode(requests.Request, value).hex(" ") == hexes
+    assert postcard.decode(requests.Request, bytes.fromhex(hexes)) == value
+
+
+@pytest.mark.parametrize(("value", "hexes"), RESPONSES, ids=lambda part: str(part)[:40])
+def test_response_vector(value, hexes):
+    assert postcard.encode(responses.Response, value).hex(" ") == hexes
+    assert postcard.decode(responses.Response, bytes.fromhex(hexes)) == value
+
+
+def test_event_vector():
+    assert postcard.encode(Event, Event(3, 2, 0, EpochBump())).hex(" ") == "03 02 00 07"
+
+
+def test_frame_of_list():
+    assert frame(postcard.encode(requests.Request, requests.List())).hex(" ") == "01 00 00 00 07"
+
+
+def test_the_vocabulary_is_whole():
+    from superfluid.protocol.shapes import variants_of
+
+    assert len(variants_of(requests.Request)) == 35
+    assert len(variants_of(responses.Response)) == 27
+    assert len(variants_of(records.EventBody)) == 25
