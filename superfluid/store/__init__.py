@@ -1,0 +1,1 @@
+"""What survives: the session log, and the lock that makes one daemon its only writer."""

@@ -1,0 +1,173 @@
+"""Heads: one row a session, all that a start reads; and the tree that they form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from superfluid.protocol.refusals import SessionPurged, UnknownSession
+from superfluid.protocol.responses import SessionSummary
+from superfluid.sessions.state import SessionState
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is known of a session without folding it.
+
+    Its own records begin at event `own_from`; those before are its parent's: `fork_at` for a fork, 0 for a session
+    that inherits nothing and for one whose parent was purged. `born_qos` and `born_invariant` are the parent's values
+    at the time of the fork, which no record says.
+    """
+
+    id: int
+    parent: int | None
+    fork_at: int
+    own_from: int
+    events: int
+    tokens: int
+    epoch: int
+    title: str | None
+    archived: bool
+    meta_version: int
+    generation: int
+    purged: bool
+    open_calls: int
+    pin_deadline_ms: int
+    born_qos: int
+    born_invariant: bool
+
+    def after(self, state: SessionState) -> Head:
+        """This head once the session is in `state`."""
+        return replace(
+            self,
+            parent=state.parent,
+            fork_at=state.fork_at,
+            events=state.events,
+            tokens=len(state.tokens),
+            epoch=state.epoch,
+            title=state.title,
+            archived=state.archived,
+            meta_version=state.meta_version,
+            generation=state.generation,
+            purged=state.purged,
+            open_calls=len(state.open_calls),
+            pin_deadline_ms=state.pin_deadline_ms,
+        )
+
+    def summary(self) -> SessionSummary:
+        return SessionSummary(
+            id=self.id,
+            parent=self.parent,
+            fork_at=self.fork_at,
+            title=self.title,
+            archived=self.archived,
+            meta_version=self.meta_version,
+            generation=self.generation,
+            events=self.events,
+            tokens=self.tokens,
+            open_tool_calls=self.open_calls,
+        )
+
+
+def first_head(state: SessionState) -> Head:
+    """The head of a session that was just made; `state` has its first records applied."""
+    inherits = state.fork_at > 0
+    blank = Head(
+        id=state.id,
+        parent=None,
+        fork_at=0,
+        own_from=state.fork_at if inherits else 0,
+        events=0,
+        tokens=0,
+        epoch=1,
+        title=None,
+        archived=False,
+        meta_version=0,
+        generation=0,
+        purged=False,
+        open_calls=0,
+        pin_deadline_ms=0,
+        born_qos=state.qos,
+        born_invariant=state.batch_invariant,
+    )
+    return blank.after(state)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Events `start` to `stop - 1` of a timeline, stored as own records of `session`."""
+
+    session: int
+    start: int
+    stop: int
+
+
+class Heads:
+    """All sessions of a store, tombstones included. Ids start at 1 and are never used again (wire-facts 8.1)."""
+
+    def __init__(self, heads: Iterable[Head] = ()) -> None:
+        self._heads: dict[int, Head] = {}
+        self._children: dict[int, set[int]] = {}
+        self._last = 0
+        for head in heads:
+            self.put(head)
+
+    def put(self, head: Head) -> None:
+        before = self._heads.get(head.id)
+        if before is not None and before.parent is not None:
+            self._children[before.parent].discard(head.id)
+        self._heads[head.id] = head
+        if head.parent is not None:
+            self._children.setdefault(head.parent, set()).add(head.id)
+        self._last = max(self._last, head.id)
+
+    def next_id(self) -> int:
+        """A fresh session id; the caller uses it or it is gone."""
+        self._last += 1
+        return self._last
+
+    def any(self, session: int) -> Head | None:
+        """The head of a session, purged or not."""
+        return self._heads.get(session)
+
+    def live(self, session: int) -> Head:
+        """The head of a session that exists. Raises UnknownSession, SessionPurged."""
+        head = self._heads.get(session)
+        if head is None:
+            raise UnknownSession(session)
+        if head.purged:
+            raise SessionPurged(session)
+        return head
+
+    def all_live(self) -> Iterator[Head]:
+        """Sessions that exist, ids ascending."""
+        return (head for _, head in sorted(self._heads.items()) if not head.purged)
+
+    def children(self, session: int) -> tuple[int, ...]:
+        """Direct children that exist, ids ascending."""
+        return tuple(sorted(c for c in self._children.get(session, ()) if not self._heads[c].purged))
+
+    def descendants(self, session: int) -> tuple[int, ...]:
+        """Live descendants, every session after its own descendants: the order in which a cascade purges (8.13)."""
+        order: list[int] = []
+        stack = [session]
+        while stack:
+            current = stack.pop()
+            order.append(current)
+            # Children of a purged session were purged or cut loose with it, so living ones are all there is.
+            stack.extend(self.children(current))
+        return tuple(reversed(order[1:]))
+
+    def segments(self, session: int, start: int, stop: int) -> tuple[Segment, ...]:
+        """Where the events `start` to `stop - 1` of a timeline are stored, in order."""
+        found: list[Segment] = []
+        head = self._heads[session]
+        stop = min(stop, head.events)
+        while start < stop:
+            if head.own_from < stop:
+                found.append(Segment(head.id, max(start, head.own_from), stop))
+                stop = head.own_from
+            if start < stop:
+                assert head.parent is not None, f"session {head.id} inherits from nobody"
+                head = self._heads[head.parent]
+        return tuple(reversed(found))

@@ -1,0 +1,319 @@
+"""The session log: records appended in transactions, read back in pages, erased when a session is purged.
+
+"Committed" means: SQLite's transaction returned with `synchronous = FULL` in WAL mode. It survives the process being
+killed at any instruction, and the machine losing power as far as the disk keeps its word (design decision 6).
+
+Synchronous. One thread at a time may write, one (another) may read; the daemon keeps one thread for each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from superfluid.protocol import postcard, records
+from superfluid.protocol.errors import DecodeError
+from superfluid.protocol.records import Event, EventBody
+from superfluid.sessions import snapshot
+from superfluid.sessions.heads import Head, Segment
+from superfluid.sessions.state import SessionState
+from superfluid.store.errors import DamagedRecord, StoreError
+from superfluid.store.schema import connect
+
+PAGE = 512
+"""Records fetched in one step. Between steps no read transaction is open, so that a checkpoint can truncate."""
+
+_HEAD_COLUMNS = (
+    "id, parent, fork_at, own_from, events, tokens, epoch, title_key, archived, meta_version, generation, purged,"
+    " open_calls, pin_deadline_ms, born_qos, born_invariant"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one transaction does to one session: its new records, in order, and its head after them."""
+
+    head: Head
+    events: tuple[Event, ...]
+    snapshot: bytes | None = None
+    """`snapshot.dump` of the state after `events`, where one is due"""
+
+
+@dataclass(frozen=True, slots=True)
+class Reroot:
+    """A child that outlives its parent: it takes `inherited` over as records of its own, then `change` applies."""
+
+    change: Change
+    inherited: tuple[Segment, ...]
+
+
+class SessionLog:
+    """One database. Every method may raise StoreError; after it, the database is as before the call."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer = connect(path, writer=True)
+        self._reader = connect(path, writer=False)
+
+    def close(self) -> None:
+        self._reader.close()
+        self._writer.close()
+
+    @property
+    def store_id(self) -> bytes:
+        """Sixteen bytes minted with the database."""
+        value: bytes = self._writer.execute("SELECT value FROM facts WHERE name = 'store_id'").fetchone()[0]
+        return value
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def commit(self, changes: Iterable[Change]) -> None:
+        """All of `changes` in one transaction, durable when this returns."""
+        with _Transaction(self._writer):
+            for change in changes:
+                self._write(change)
+
+    def purge(self, purged: Iterable[Change], rerooted: Iterable[Reroot]) -> None:
+        """One transaction that erases the sessions in `purged` and cuts their living children loose.
+
+        Returns once the texts and tokens are in no file of the database: overwritten in place, and the write-ahead
+        log truncated. Raises StoreError also where only the truncation failed; the purge is durable then.
+        """
+        with _Transaction(self._writer):
+            for reroot in rerooted:
+                for segment in reroot.inherited:
+                    self._copy(segment, reroot.change.head.id)
+                self._write(reroot.change)
+            for change in purged:
+                self._erase(change.head.id)
+                self._write(change)
+        self.truncate()
+
+    def truncate(self) -> None:
+        """Empties the write-ahead log into the database."""
+        try:
+            busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.Error as fault:
+            raise StoreError(str(fault)) from fault
+        if busy:
+            raise StoreError("the write-ahead log could not be truncated: a reader is in its way")
+
+    def _write(self, change: Change) -> None:
+        title_key = None
+        for event in change.events:
+            body = postcard.encode(EventBody, _stored(event.body))
+            session = change.head.id
+            cursor = self._writer.execute(
+                "INSERT INTO records (session, event, epoch, ts, digest, body) VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    session,
+                    event.event_id,
+                    event.epoch,
+                    event.ts_unix_ms,
+                    _digest(session, event.event_id, event.epoch, event.ts_unix_ms, body),
+                    body,
+                ),
+            )
+            if isinstance(event.body, records.MetaUpdated) and event.body.title is not None:
+                title_key = cursor.lastrowid
+        self._put_head(change.head, title_key)
+        if change.snapshot is not None:
+            self._put_snapshot(change.head, change.snapshot)
+
+    def _put_head(self, head: Head, title_key: int | None) -> None:
+        if title_key is None and head.title is not None:
+            row = self._writer.execute("SELECT title_key FROM heads WHERE id = ?", (head.id,)).fetchone()
+            title_key = row[0] if row is not None else None
+        self._writer.execute(
+            f"INSERT OR REPLACE INTO heads ({_HEAD_COLUMNS}) VALUES ({', '.join('?' * 16)})",
+            (
+                head.id,
+                head.parent,
+                head.fork_at,
+                head.own_from,
+                head.events,
+                head.tokens,
+                head.epoch,
+                title_key,
+                head.archived,
+                head.meta_version,
+                head.generation,
+                head.purged,
+                head.open_calls,
+                head.pin_deadline_ms,
+                head.born_qos,
+                head.born_invariant,
+            ),
+        )
+
+    def _put_snapshot(self, head: Head, state: bytes) -> None:
+        self._erase_snapshots(head.id)
+        self._writer.execute(
+            "INSERT INTO snapshots (session, event, digest, state) VALUES (?, ?, ?, ?)",
+            (head.id, head.events, _digest(head.id, head.events, 0, 0, state), state),
+        )
+
+    def _copy(self, segment: Segment, child: int) -> None:
+        for event in self._page_through(self._writer, segment):
+            body = postcard.encode(EventBody, _stored(event.body))
+            digest = _digest(child, event.event_id, event.epoch, event.ts_unix_ms, body)
+            self._writer.execute(
+                "INSERT INTO records (session, event, epoch, ts, digest, body) VALUES (?, ?, ?, ?, ?, ?)",
+                (child, event.event_id, event.epoch, event.ts_unix_ms, digest, body),
+            )
+
+    def _erase(self, session: int) -> None:
+        # Zeros of the same length go where the body was: SQLite overwrites a row that keeps its size in place.
+        self._writer.execute(
+            "UPDATE records SET body = zeroblob(length(body)), erased = 1 WHERE session = ? AND erased = 0",
+            (session,),
+        )
+        self._erase_snapshots(session)
+
+    def _erase_snapshots(self, session: int) -> None:
+        self._writer.execute(
+            "UPDATE snapshots SET state = zeroblob(length(state)), erased = 1 WHERE session = ? AND erased = 0",
+            (session,),
+        )
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def heads(self) -> tuple[Head, ...]:
+        """Every session, tombstones included, ids ascending."""
+        rows = self._read(
+            f"SELECT {_HEAD_COLUMNS}, (SELECT body FROM records WHERE key = title_key AND erased = 0)"
+            " FROM heads ORDER BY id",
+            (),
+        )
+        return tuple(_head(row) for row in rows)
+
+    def read(self, segments: Iterable[Segment]) -> Iterator[Event]:
+        """The records of `segments`, in order, a page at a time. Raises DamagedRecord at the first that is."""
+        for segment in segments:
+            yield from self._page_through(self._reader, segment)
+
+    def snapshot(self, session: int, most: int) -> SessionState | None:
+        """The session's latest snapshot of at most `most` events, None where there is none that is whole."""
+        rows = self._read(
+            "SELECT event, digest, state FROM snapshots WHERE session = ? AND event <= ? AND erased = 0"
+            " ORDER BY event DESC LIMIT 1",
+            (session, most),
+        )
+        for event, digest, state in rows:
+            if digest == _digest(session, event, 0, 0, state):
+                try:
+                    return snapshot.load(state)
+                except DecodeError:
+                    return None
+        return None
+
+    def check(self) -> Iterator[DamagedRecord]:
+        """Every damaged record of the whole log."""
+        for head in self.heads():
+            if head.purged:
+                continue
+            at = head.own_from
+            while at < head.events:
+                try:
+                    for event in self._page_through(self._reader, Segment(head.id, at, head.events)):
+                        at = event.event_id + 1
+                except DamagedRecord as damaged:
+                    yield damaged
+                    at = damaged.event + 1
+
+    def _page_through(self, connection: sqlite3.Connection, segment: Segment) -> Iterator[Event]:
+        at = segment.start
+        while at < segment.stop:
+            rows = self._read(
+                "SELECT event, epoch, ts, digest, body FROM records"
+                " WHERE session = ? AND event >= ? AND event < ? AND erased = 0 ORDER BY event LIMIT ?",
+                (segment.session, at, segment.stop, PAGE),
+                connection,
+            )
+            for event_id, epoch, ts, digest, body in rows:
+                if event_id != at or digest != _digest(segment.session, event_id, epoch, ts, body):
+                    raise DamagedRecord(segment.session, at)
+                try:
+                    decoded = postcard.decode(EventBody, body)
+                except DecodeError:
+                    raise DamagedRecord(segment.session, at) from None
+                yield Event(event_id, epoch, ts, decoded)
+                at += 1
+            if not rows:
+                raise DamagedRecord(segment.session, at)
+
+    def _read(
+        self, query: str, values: tuple[int, ...], connection: sqlite3.Connection | None = None
+    ) -> list[tuple[Any, ...]]:
+        try:
+            return (connection or self._reader).execute(query, values).fetchall()
+        except sqlite3.Error as fault:
+            raise StoreError(str(fault)) from fault
+
+
+class _Transaction:
+    """BEGIN IMMEDIATE to COMMIT; any failure rolls back and becomes StoreError."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as fault:
+            raise StoreError(str(fault)) from fault
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, _: object) -> None:
+        try:
+            if fault is None:
+                self._connection.execute("COMMIT")
+                return
+        except sqlite3.Error as refused:
+            fault = refused
+        if self._connection.in_transaction:  # SQLite has rolled back by itself after some failures
+            self._connection.execute("ROLLBACK")
+        if isinstance(fault, sqlite3.Error):
+            raise StoreError(str(fault)) from fault
+
+
+def _stored(body: EventBody) -> EventBody:
+    """What is written of `body`: the prefix of a `Rerooted` lies beside it, as records of the session itself."""
+    return records.Rerooted(body.purged_parent, ()) if isinstance(body, records.Rerooted) else body
+
+
+def _digest(session: int, event: int, epoch: int, ts: int, body: bytes) -> bytes:
+    place = b"".join(number.to_bytes(8, "little") for number in (session, event, epoch, ts))
+    return hashlib.blake2b(place + body, digest_size=8).digest()
+
+
+def _head(row: tuple[Any, ...]) -> Head:
+    title_body = row[16]
+    title = None
+    if title_body is not None:
+        try:
+            meta = postcard.decode(EventBody, title_body)
+            title = meta.title if isinstance(meta, records.MetaUpdated) else None
+        except DecodeError:
+            title = None  # the record is damaged: the session says so when it is touched
+    return Head(
+        id=row[0],
+        parent=row[1],
+        fork_at=row[2],
+        own_from=row[3],
+        events=row[4],
+        tokens=row[5],
+        epoch=row[6],
+        title=title,
+        archived=bool(row[8]),
+        meta_version=row[9],
+        generation=row[10],
+        purged=bool(row[11]),
+        open_calls=row[12],
+        pin_deadline_ms=row[13],
+        born_qos=row[14],
+        born_invariant=bool(row[15]),
+    )

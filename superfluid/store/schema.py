@@ -1,0 +1,108 @@
+"""The database of a session log: its tables, its settings, its version (design decisions 4, 5, 39, 40).
+
+`records` grows at the end only: one rising key, so that no page ever splits in the middle and leaves a copy of a row
+behind. For the same reason a purge overwrites bodies in place with zeros of the same length and deletes nothing.
+Texts and tokens live in `records.body` and `snapshots.state` alone; a head points at the record that holds its title.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from superfluid.store.errors import StoreError
+
+VERSION = 1
+
+_TABLES = """
+CREATE TABLE records (
+  key     INTEGER PRIMARY KEY AUTOINCREMENT,
+  session INTEGER NOT NULL,
+  event   INTEGER NOT NULL,
+  epoch   INTEGER NOT NULL,
+  ts      INTEGER NOT NULL,
+  digest  BLOB NOT NULL,     -- 8 bytes over session, event, epoch, ts and body
+  erased  INTEGER NOT NULL DEFAULT 0,
+  body    BLOB NOT NULL      -- postcard of one EventBody
+);
+CREATE UNIQUE INDEX records_by_event ON records (session, event) WHERE erased = 0;
+CREATE TABLE snapshots (
+  key     INTEGER PRIMARY KEY AUTOINCREMENT,
+  session INTEGER NOT NULL,
+  event   INTEGER NOT NULL,  -- events folded in
+  digest  BLOB NOT NULL,
+  erased  INTEGER NOT NULL DEFAULT 0,
+  state   BLOB NOT NULL
+);
+CREATE INDEX snapshots_by_session ON snapshots (session, event) WHERE erased = 0;
+CREATE TABLE heads (
+  id              INTEGER PRIMARY KEY,
+  parent          INTEGER,
+  fork_at         INTEGER NOT NULL,
+  own_from        INTEGER NOT NULL,
+  events          INTEGER NOT NULL,
+  tokens          INTEGER NOT NULL,
+  epoch           INTEGER NOT NULL,
+  title_key       INTEGER,   -- the record that holds the title
+  archived        INTEGER NOT NULL,
+  meta_version    INTEGER NOT NULL,
+  generation      INTEGER NOT NULL,
+  purged          INTEGER NOT NULL,
+  open_calls      INTEGER NOT NULL,
+  pin_deadline_ms INTEGER NOT NULL,
+  born_qos        INTEGER NOT NULL,
+  born_invariant  INTEGER NOT NULL
+);
+CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+"""
+
+
+def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
+    """A connection set up as the log needs it. The caller lets one thread at a time use it.
+
+    Raises StoreError where the file cannot be opened, is no database, or was written by a newer build.
+    """
+    connection = None
+    try:
+        if writer:
+            # Created with its mode before SQLite sees it, whatever the umask; -wal and -shm inherit the mode.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            os.chmod(path, 0o600)
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+        connection.execute("PRAGMA secure_delete = ON")
+        if not writer:
+            connection.execute("PRAGMA query_only = ON")
+            return connection
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise StoreError(f"{path}: this file system has no write-ahead log (journal mode {mode})")
+        connection.execute("PRAGMA synchronous = FULL")
+        _migrate(connection, path)
+    except (sqlite3.Error, OSError) as fault:
+        if connection is not None:
+            connection.close()
+        raise StoreError(f"{path}: {getattr(fault, 'strerror', None) or fault}") from fault
+    except StoreError:
+        if connection is not None:
+            connection.close()
+        raise
+    return connection
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == VERSION:
+        return
+    if version > VERSION:
+        raise StoreError(f"{path} was written by a newer build: its version is {version}, this build reads {VERSION}")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for statement in _TABLES.split(";\n"):
+            connection.execute(statement)
+        connection.execute("INSERT INTO facts VALUES ('store_id', ?)", (os.urandom(16),))
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        connection.execute("ROLLBACK")
+        raise
