@@ -159,7 +159,7 @@ class SessionLog:
 
     def _copy(self, segment: Segment, child: int) -> None:
         for event in self._page_through(self._writer, segment):
-            body = postcard.encode(EventBody, _stored(event.body))
+            body = postcard.encode(EventBody, event.body)
             digest = _digest(child, event.event_id, event.epoch, event.ts_unix_ms, body)
             self._writer.execute(
                 "INSERT INTO records (session, event, epoch, ts, digest, body) VALUES (?, ?, ?, ?, ?, ?)",
@@ -241,10 +241,26 @@ class SessionLog:
                     decoded = postcard.decode(EventBody, body)
                 except DecodeError:
                     raise DamagedRecord(segment.session, at) from None
+                if isinstance(decoded, records.Rerooted) and not decoded.prefix:
+                    decoded = self._with_prefix(connection, segment.session, event_id, decoded)
                 yield Event(event_id, epoch, ts, decoded)
                 at += 1
             if not rows:
                 raise DamagedRecord(segment.session, at)
+
+    def _with_prefix(
+        self, connection: sqlite3.Connection, session: int, event_id: int, body: records.Rerooted
+    ) -> records.Rerooted:
+        """`body` with what the session took over. Within it, an earlier `Rerooted` stays bare: its own prefix is the
+        front of the same list."""
+        ((inherited,),) = self._read("SELECT fork_at FROM heads WHERE id = ?", (session,), connection)
+        if event_id < inherited:
+            return body
+        prefix = tuple(
+            (event.event_id, _stored(event.body))
+            for event in self._page_through(connection, Segment(session, 0, inherited))
+        )
+        return records.Rerooted(body.purged_parent, prefix)
 
     def _read(
         self, query: str, values: tuple[int, ...], connection: sqlite3.Connection | None = None

@@ -1,0 +1,35 @@
+"""A job: one generation that wants a lane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from superfluid.protocol.records import GenParams
+
+
+@dataclass(slots=True)
+class Job:
+    """What a generation asks of the worker, and how far it is.
+
+    `tokens` is everything on its input, packed; `limit` the most tokens it may draw; `offset` what its draws' position
+    is ahead of its index in `tokens`. `arrived` is seconds on the daemon's clock.
+    """
+
+    lane: int
+    session: int
+    qos: int
+    tokens: bytes
+    params: GenParams
+    offset: int
+    limit: int
+    arrived: float
+    drawn: int = 0
+    warm: int = 0
+    remaining: int | None = None
+    """prompt tokens not computed yet; None before the first tick"""
+    cancelled: bool = False
+
+    @property
+    def rank(self) -> tuple[int, float, int]:
+        """Order of service: class, then arrival."""
+        return (self.qos, self.arrived, self.lane)
