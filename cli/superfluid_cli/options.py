@@ -1,0 +1,56 @@
+"""Options and arguments that several commands share, and the client they lead to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from superfluid_cli import places, values
+
+if TYPE_CHECKING:
+    from superfluid_cli.client import Client
+
+Socket = Annotated[
+    Path | None,
+    typer.Option(
+        "--socket",
+        metavar="PATH",
+        envvar="SUPERFLUID_SOCKET",
+        show_envvar=True,
+        parser=values.socket_path,
+        help="The daemon's socket. Default: superfluid.sock in $SUPERFLUID_HOME, which is ~/.superfluid by default.",
+    ),
+]
+SessionId = Annotated[int, typer.Argument(metavar="ID", parser=values.session_id, help="The session's id.")]
+Text = Annotated[str | None, typer.Argument(metavar="TEXT", help="The text; read from stdin when absent or `-`.")]
+File = Annotated[
+    Path | None, typer.Option("--file", "-f", metavar="FILE", parser=values.path, help="Read the text from FILE.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Cursor = Annotated[
+    int, typer.Option("--cursor", metavar="N", parser=values.event_id, help="Start at event N.", show_default=True)
+]
+MaxTokens = Annotated[
+    int,
+    typer.Option(
+        "--max-tokens",
+        metavar="N",
+        parser=values.token_count,
+        envvar="SUPERFLUID_MAX_TOKENS",
+        show_envvar=True,
+        show_default=True,
+        help="Stop the reply after N tokens.",
+    ),
+]
+Seed = Annotated[
+    int | None, typer.Option("--seed", metavar="N", parser=values.seed, help="Seed of the random draws.")
+]
+
+
+def connect(socket: Path | None) -> Client:
+    """A client of the daemon at `socket`, by default the user's own. Raises NoDaemon."""
+    from superfluid_cli.client import Client
+
+    return Client(socket if socket is not None else places.default_socket())

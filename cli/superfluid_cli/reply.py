@@ -1,0 +1,89 @@
+"""A reply on its way from the daemon to the screen."""
+
+from __future__ import annotations
+
+import sys
+
+from superfluid.protocol import records, responses
+from superfluid.protocol.codes import Channel, Finish
+from superfluid_cli import terminal
+from superfluid_cli.client import Client
+from superfluid_cli.exits import Exit
+from superfluid_cli.interrupt import StopsReply
+
+_ENDINGS = {
+    Finish.OPEN: "open",
+    Finish.END_OF_TURN: "end of turn",
+    Finish.LENGTH: "cut at the token limit",
+    Finish.GRAMMAR: "grammar complete",
+    Finish.CANCELLED: "cancelled",
+    Finish.ERROR: "failed",
+}
+
+
+def ending(finish: int) -> str:
+    """A finish code in words."""
+    return _ENDINGS.get(Finish(finish), str(finish)) if finish in list(Finish) else str(finish)
+
+
+def stream_reply(client: Client, session: int, max_tokens: int) -> Exit:
+    """Generate a turn and put its text on stdout as it comes, the rest on stderr where a person watches.
+
+    Ctrl-C stops the generation; what came stays printed, and the result is CANCELLED.
+    """
+    screen = _Screen()
+    with StopsReply(client.path, session) as stop:
+        try:
+            for reply in client.generate(session, max_tokens):
+                if isinstance(reply, responses.Delta):
+                    screen.show(reply.event)
+                else:
+                    screen.end()
+                    screen.summary(reply)
+        except (KeyboardInterrupt, Exception):
+            screen.end()
+            raise
+    return Exit.CANCELLED if stop.interrupted else Exit.OK
+
+
+class _Screen:
+    def __init__(self) -> None:
+        self._raw = not terminal.on_terminal(sys.stdout)
+        self._watched = terminal.on_terminal(sys.stderr)
+        self._open_line = False
+        self._open_thought = False
+
+    def show(self, event: records.Event) -> None:
+        match event.body:
+            case records.Generated(text=text, channel=Channel.TEXT) if text:
+                self._end_thought()
+                terminal.write(text if self._raw else terminal.safe(text))
+                self._open_line = not text.endswith("\n")
+            case records.Generated(text=text, channel=Channel.REASONING) if text and self._watched:
+                assert sys.stderr is not None
+                sys.stderr.write(terminal.dim(terminal.safe(text), sys.stderr))
+                sys.stderr.flush()
+                self._open_thought = not text.endswith("\n")
+            case records.ToolUse(name=name, arguments=arguments):
+                self.end()
+                terminal.note(f"tool call {event.event_id}: {terminal.shown(name)} {terminal.shown(arguments)}")
+            case records.ToolParseFailure(raw=raw):
+                self.end()
+                terminal.note(f"a tool call that does not parse: {terminal.shown(raw)}")
+
+    def end(self) -> None:
+        """Finish the line that is open."""
+        self._end_thought()
+        if self._open_line:
+            self._open_line = False
+            terminal.write("\n")
+
+    def summary(self, reply: responses.Generated) -> None:
+        if self._watched:
+            text = f"{reply.tokens_generated} tokens, {reply.warm_prefix} warm, {ending(reply.finish)}"
+            terminal.note(terminal.dim(text, sys.stderr))
+
+    def _end_thought(self) -> None:
+        if self._open_thought:
+            self._open_thought = False
+            terminal.note("")

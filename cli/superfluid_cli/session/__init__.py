@@ -1,0 +1,50 @@
+"""`superfluid session`: make, read, continue, branch and remove sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import typer
+
+from superfluid_cli.app import overview
+from superfluid_cli.exits import Exit
+from superfluid_cli.lazy import Entry, LazyGroup
+
+_HERE = "superfluid_cli.session"
+
+
+class SessionGroup(LazyGroup):
+    table: ClassVar[Mapping[str, Entry]] = {
+        "new": Entry(f"{_HERE}.new:new"),
+        "list": Entry(f"{_HERE}.listing:list_sessions"),
+        "tree": Entry(f"{_HERE}.tree:tree"),
+        "show": Entry(f"{_HERE}.show:show"),
+        "inspect": Entry(f"{_HERE}.show:show", hidden=True),
+        "read": Entry(f"{_HERE}.read:read"),
+        "watch": Entry(f"{_HERE}.watch:watch"),
+        "say": Entry(f"{_HERE}.say:say"),
+        "chat": Entry(f"{_HERE}.chat:chat"),
+        "generate": Entry(f"{_HERE}.say:generate"),
+        "cancel": Entry(f"{_HERE}.say:cancel"),
+        "append": Entry(f"{_HERE}.append:append"),
+        "fork": Entry(f"{_HERE}.branch:fork"),
+        "trim": Entry(f"{_HERE}.branch:trim"),
+        "edit": Entry(f"{_HERE}.branch:edit"),
+        "rebase": Entry(f"{_HERE}.branch:rebase"),
+        "rename": Entry(f"{_HERE}.meta:rename"),
+        "archive": Entry(f"{_HERE}.meta:archive"),
+        "unarchive": Entry(f"{_HERE}.meta:unarchive"),
+        "purge": Entry(f"{_HERE}.purge:purge"),
+    }
+
+
+app = typer.Typer(cls=SessionGroup, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@app.callback(invoke_without_command=True)
+def session(ctx: typer.Context) -> int:
+    """Work with sessions: make, read, continue, branch and remove them."""
+    if ctx.invoked_subcommand is None:
+        return overview(ctx)
+    return Exit.OK

@@ -1,0 +1,35 @@
+"""`superfluid session say`, `generate`, `cancel`"""
+
+from __future__ import annotations
+
+from superfluid.protocol import requests, responses
+from superfluid.protocol.codes import Role
+from superfluid_cli import options
+from superfluid_cli.message import message
+from superfluid_cli.reply import stream_reply
+
+
+def say(
+    session: options.SessionId,
+    text: options.Text = None,
+    file: options.File = None,
+    max_tokens: options.MaxTokens = 1024,
+    socket: options.Socket = None,
+) -> int:
+    """Say something as the user and print the reply as it comes. Ctrl-C stops the reply."""
+    words = message(text, file)
+    with options.connect(socket) as client:
+        client.ask(requests.AppendMessage(session, Role.USER, words), responses.Committed)
+        return stream_reply(client, session, max_tokens)
+
+
+def generate(session: options.SessionId, max_tokens: options.MaxTokens = 1024, socket: options.Socket = None) -> int:
+    """Continue a reply that was cut, or answer what was appended. Ctrl-C stops the reply."""
+    with options.connect(socket) as client:
+        return stream_reply(client, session, max_tokens)
+
+
+def cancel(session: options.SessionId, socket: options.Socket = None) -> None:
+    """Stop the generation that is running in a session."""
+    with options.connect(socket) as client:
+        client.ask(requests.Cancel(session), responses.Cancelling)

@@ -1,0 +1,64 @@
+"""Rows as a Rich table on a terminal, tab-separated without a heading anywhere else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from superfluid_cli import terminal
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def console() -> Console:
+    """Rich on stdout, without markup: session text may hold brackets."""
+    from rich.console import Console
+
+    return Console(
+        file=sys.stdout,
+        markup=False,
+        highlight=False,
+        emoji=False,
+        color_system="auto" if terminal.colourful(sys.stdout) else None,
+    )
+
+
+def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], flexible: str = "") -> None:
+    """Print `rows`; `flexible` names the column that gives way where the terminal is narrow."""
+    if not terminal.on_terminal(sys.stdout):
+        terminal.lines(["\t".join(terminal.shown(cell) for cell in row) for row in rows])
+        return
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    numeric = [all(row[place].isdigit() or not row[place] for row in rows) for place in range(len(headings))]
+    for heading, number in zip(headings, numeric, strict=True):
+        table.add_column(
+            heading,
+            justify="right" if number and rows else "left",
+            no_wrap=heading != flexible,
+            overflow="fold" if heading == flexible else "ellipsis",
+        )
+    for row in rows:
+        table.add_row(*(Text(terminal.shown(cell)) for cell in row))
+    console().print(table)
+
+
+def show_facts(facts: Sequence[tuple[str, str]]) -> None:
+    """Print names and values."""
+    if not terminal.on_terminal(sys.stdout):
+        terminal.lines([f"{name}\t{terminal.shown(value)}" for name, value in facts])
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(Text(name, style="dim"), Text(terminal.shown(value)))
+    console().print(table)
