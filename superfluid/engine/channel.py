@@ -1,0 +1,76 @@
+"""Frames between daemon and worker, on a socket that neither side ever waits for while it computes."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections import deque
+
+from superfluid.protocol import postcard
+from superfluid.protocol.frames import FrameReader, frame
+from superfluid.protocol.ticks import WorkerReply, WorkerRequest
+
+_PIECE = 1 << 18
+
+
+class Closed(Exception):
+    """The daemon is gone: its end of the pair is closed. Bytes that make no sense raise DecodeError instead."""
+
+
+class Channel:
+    """The worker's end of the pair. Sending only buffers; `flush` and the reading calls write what fits."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._reader = FrameReader()
+        self._inbox: deque[WorkerRequest] = deque()
+        self._outbox = bytearray()
+
+    def send(self, reply: WorkerReply) -> None:
+        """Queue one reply and write what the socket takes at once. Raises Closed."""
+        self._outbox += frame(postcard.encode(WorkerReply, reply))
+        self.flush()
+
+    def flush(self) -> None:
+        """Write as much as the socket takes without waiting. Raises Closed."""
+        sent = 0
+        try:
+            # A view, so that a long queue is not copied for each piece; released before the queue shrinks.
+            with memoryview(self._outbox) as view:
+                while sent < len(view):
+                    sent += self._sock.send(view[sent : sent + _PIECE])
+        except BlockingIOError:
+            pass
+        except (BrokenPipeError, ConnectionError) as fault:
+            raise Closed from fault
+        del self._outbox[:sent]
+
+    def poll(self) -> deque[WorkerRequest]:
+        """The requests that wait, oldest first, after reading what has arrived; the caller takes from it what it
+        handles. Raises Closed at the end of the stream, DecodeError for garbage."""
+        self.flush()
+        while self._read():
+            pass
+        return self._inbox
+
+    def next(self) -> WorkerRequest:
+        """The oldest request; waits for one. Raises Closed, DecodeError."""
+        while not self.poll():
+            select.select([self._sock], [self._sock] if self._outbox else [], [])
+        return self._inbox.popleft()
+
+    def _read(self) -> bool:
+        """Take one piece from the socket: whether there was one."""
+        try:
+            piece = self._sock.recv(_PIECE)
+        except BlockingIOError:
+            return False
+        except ConnectionError as fault:
+            raise Closed from fault
+        if not piece:
+            raise Closed
+        self._reader.feed(piece)
+        for payload in self._reader.frames():
+            self._inbox.append(postcard.decode(WorkerRequest, payload))
+        return True

@@ -1,0 +1,251 @@
+"""A small deterministic backend with real sequence, copy and failure semantics, for tests.
+
+Its KV really stores tokens by position, and the next token is a hash of what is there: any mistake in keeping KV
+shows as a wrong token, which `oracle` computes from the tokens alone. Copies move their data in the next decode, and
+with a sliding window only the last positions stay. What the real library answers "true" to and then gets wrong, this
+one answers "true" to and gets wrong.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+from superfluid.engine.backend import Decoded, LoadError, State, Stretch, Traits
+from superfluid.engine.sampling import recipe
+from superfluid.protocol.records import GenParams
+from superfluid.protocol.ticks import Load
+
+_SLACK = 4
+"""Positions that a window keeps beyond its width, as the real cache prunes lazily."""
+_GONE = 0xFFFFFFFF
+_HEADER = struct.Struct("<III")
+_MAGIC = 0x464B5653
+_MAX_BATCH = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class FakeModel:
+    """What the fake pretends to be.
+
+    Drawn tokens lie in `low` to `vocabulary - 1`; about one draw in `end_every` is the end token `end` (0: never).
+    Each `fail_every`-th decode fails, each `no_room_every`-th finds no room for several sequences; likewise saves
+    and restores. `delay_us` is slept for each row decoded. `load_error` makes the load fail.
+    """
+
+    vocabulary: int = 49152
+    low: int = 17
+    end: int = 2
+    end_every: int = 0
+    window: int = 0
+    recurrent: int = 0
+    fail_every: int = 0
+    no_room_every: int = 0
+    delay_us: int = 0
+    save_fails_every: int = 0
+    restore_fails_every: int = 0
+    load_error: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> FakeModel:
+        """`key=value,...` as given to --fake. Raises LoadError."""
+        try:
+            pairs = dict(part.split("=") for part in text.split(",") if part)
+            return replace(cls(), **{key: int(value) for key, value in pairs.items()})
+        except (ValueError, TypeError) as fault:
+            raise LoadError(f"--fake {text}: {fault}") from None
+
+    def oracle(self, tokens: Sequence[int], bits: int | None) -> int:
+        """The token after `tokens`; `bits` is None for greedy."""
+        seen = array("I", tokens)
+        if bits is not None:
+            seen.append(bits)
+        return self._choose(seen.tobytes() + (b"" if bits is None else b"drawn"))
+
+    def _choose(self, seen: bytes) -> int:
+        value = int.from_bytes(blake2b(seen, digest_size=8).digest(), "little")
+        if self.end_every and value % self.end_every == 0:
+            return self.end
+        return self.low + (value >> 16) % (self.vocabulary - self.low)
+
+
+@dataclass(slots=True)
+class _Stream:
+    """A sequence: a buffer with a token in each position, of which the first `length` count, and the smallest
+    position from which on every layer still has them. What is cut stays in the buffer, as in the real one."""
+
+    buffer: array[int]
+    length: int = 0
+    first: int = 0
+
+
+class FakeSampler:
+    def __init__(self, backend: FakeBackend, greedy: bool) -> None:
+        self._backend: FakeBackend | None = backend
+        self._greedy = greedy
+
+    def draw(self, stretch: int, bits: int) -> int:
+        assert self._backend is not None, "a freed sampler draws"
+        return self._backend.choose(stretch, None if self._greedy else bits)
+
+    def close(self) -> None:
+        assert self._backend is not None, "a sampler is freed twice"
+        self._backend.samplers -= 1
+        self._backend = None
+
+
+class FakeBackend:
+    """The fake context. `samplers` counts the ones not freed."""
+
+    def __init__(self, model: FakeModel, context: int, sequences: int, sleep: Callable[[float], None]) -> None:
+        self.model = model
+        self.samplers = 0
+        self._sleep = sleep
+        self._streams = [_Stream(array("I", [_GONE] * context)) for _ in range(sequences)]
+        self._pending: list[tuple[int, int]] = []
+        self._contexts: list[array[int] | None] = []
+        self._decodes = self._saves = self._restores = 0
+        self._traits = Traits(
+            context=context,
+            sequences=sequences,
+            vocabulary=model.vocabulary,
+            batch=_MAX_BATCH + sequences,
+            window=model.window,
+            recurrent=bool(model.recurrent),
+            devices=("CPU",),
+            gpu_layers=0,
+            model_bytes=model.vocabulary,
+            kv_bytes=context * sequences * 4,
+            build="fake",
+        )
+
+    @property
+    def traits(self) -> Traits:
+        return self._traits
+
+    def decode(self, batch: Sequence[Stretch]) -> Decoded:
+        assert batch, "an empty batch"
+        assert sum(len(stretch.tokens) for stretch in batch) <= self._traits.batch, "the batch is too long"
+        assert len({stretch.sequence for stretch in batch}) == len(batch), "two stretches of one sequence"
+        self._decodes += 1
+        if self.model.fail_every and self._decodes % self.model.fail_every == 0:
+            for stretch in batch:  # half of it is there, as after an aborted decode
+                self._append(stretch, len(stretch.tokens) // 2)
+            return Decoded.FAILED
+        self._execute_copies()
+        crowded = self.model.no_room_every and self._decodes % self.model.no_room_every == 0 and len(batch) > 1
+        if crowded or any(stretch.start + len(stretch.tokens) > self._traits.context for stretch in batch):
+            return Decoded.NO_ROOM
+        self._contexts = []
+        for stretch in batch:
+            stream = self._streams[stretch.sequence]
+            self._append(stretch, len(stretch.tokens))
+            self._contexts.append(self._seen(stream) if stretch.draws else None)
+            if self.model.window:
+                stream.first = max(stream.first, stream.length - self.model.window - _SLACK)
+        if self.model.delay_us:
+            self._sleep(sum(len(stretch.tokens) for stretch in batch) * self.model.delay_us / 1e6)
+        return Decoded.DONE
+
+    def _append(self, stretch: Stretch, count: int) -> None:
+        stream = self._streams[stretch.sequence]
+        assert stretch.start == stream.length, "positions are not consecutive"
+        stream.buffer[stretch.start : stretch.start + count] = stretch.tokens[:count]
+        stream.length += count
+
+    def _seen(self, stream: _Stream) -> array[int]:
+        """What the last token attends to: all of it in the layers without a window, the last ones in the others.
+        Where those are missing, `_GONE` is seen."""
+        seen = stream.buffer[: stream.length]
+        if self.model.window:
+            for position in range(max(0, len(seen) - self.model.window), min(stream.first, len(seen))):
+                seen[position] = _GONE
+        return seen
+
+    def _execute_copies(self) -> None:
+        for source, target in self._pending:
+            self._streams[target].buffer = self._streams[source].buffer[:]
+        self._pending = []
+
+    def sampler(self, params: GenParams) -> FakeSampler:
+        self.samplers += 1
+        return FakeSampler(self, recipe(params).greedy)
+
+    def choose(self, stretch: int, bits: int | None) -> int:
+        seen = self._contexts[stretch]
+        assert seen is not None, "a stretch without logits is sampled"
+        return self.model.oracle(seen, bits)
+
+    def copy(self, source: int, target: int) -> None:
+        assert source != target, "a copy onto itself"
+        self._streams[target].length = self._streams[source].length
+        self._streams[target].first = self._streams[source].first
+        self._pending.append((source, target))
+
+    def cut(self, sequence: int, length: int) -> bool:
+        stream = self._streams[sequence]
+        if self.model.recurrent and 0 < length < stream.length:
+            stream.buffer[0] = _GONE
+        stream.length = min(stream.length, length)
+        return True
+
+    def clear(self, sequence: int) -> None:
+        stream = self._streams[sequence]
+        stream.length = stream.first = 0
+
+    def state_size(self, sequence: int) -> int:
+        return _HEADER.size + self._streams[sequence].length * 4
+
+    def save(self, sequence: int) -> State | None:
+        self._saves += 1
+        if self.model.save_fails_every and self._saves % self.model.save_fails_every == 0:
+            return None
+        stream = self._streams[sequence]
+        return _HEADER.pack(_MAGIC, stream.length, stream.first) + stream.buffer[: stream.length].tobytes()
+
+    def restore(self, sequence: int, state: State) -> bool:
+        stream = self._streams[sequence]
+        assert not stream.length, "a state is restored over another"
+        self._restores += 1
+        if len(state) < _HEADER.size:
+            return False
+        magic, length, first = _HEADER.unpack_from(state)
+        held = array("I", state[_HEADER.size :][: (len(state) - _HEADER.size) // 4 * 4])
+        stream.buffer[: len(held)] = held
+        stream.length, stream.first = len(held), first
+        spoilt = self.model.restore_fails_every and self._restores % self.model.restore_fails_every == 0
+        return magic == _MAGIC and len(held) == length and not spoilt
+
+    def first(self, sequence: int) -> int:
+        stream = self._streams[sequence]
+        if not stream.length:
+            return -1
+        return stream.length - 1 if self.model.recurrent else stream.first
+
+    def last(self, sequence: int) -> int:
+        stream = self._streams[sequence]
+        return stream.length - 1 if stream.length > stream.first else -1
+
+    def is_end(self, token: int) -> bool:
+        return token == self.model.end
+
+    def set_threads(self, count: int) -> None:
+        assert count > 0
+
+    def close(self) -> None:
+        assert not self.samplers, f"{self.samplers} samplers were not freed"
+
+
+def open_fake(load: Load, options: str, progress: Callable[[float], bool]) -> FakeBackend:
+    """A fake backend as `--fake` asks for it. Raises LoadError."""
+    model = FakeModel.parse(options)
+    for step in range(5):
+        if not progress(step / 4):
+            raise LoadError("given up")
+    if model.load_error:
+        raise LoadError("told to fail")
+    return FakeBackend(model, load.context or 4096, load.lanes + load.spare, time.sleep)

@@ -1,0 +1,316 @@
+"""llama.cpp behind the `Backend` protocol: the one module of the worker that knows the C library.
+
+The raw functions are used throughout, since they alone tell why something failed. Everything that C owns is freed
+through one ExitStack, in the reverse order of its making.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+import llama_cpp.llama_cpp as c
+import psutil
+from llama_cpp import __version__ as binding_version
+from llama_cpp._ggml import libggml
+
+from superfluid.engine.backend import Decoded, LoadError, State, Stretch, Traits
+from superfluid.engine.logs import LineLog
+from superfluid.engine.sampling import Recipe, recipe
+from superfluid.protocol.records import GenParams
+from superfluid.protocol.ticks import Load
+
+_UBATCH = 512
+_MOST_PROMPT_ROWS = 2048
+_GPU_TYPES = (1, 2)
+"""GGML_BACKEND_DEVICE_TYPE_GPU and _IGPU."""
+_KV_SIZE = re.compile(r"^llama_(?:kv_cache|memory_recurrent)\w*: size = +([\d.]+) MiB")
+_OFFLOADED = re.compile(r"offloaded (\d+)/\d+ layers")
+_NOT_ENOUGH = "not enough memory for the KV of {sequences} sequences of {context} tokens, {bytes} bytes{why}"
+
+_LOG: Final = LineLog()
+
+
+@c.llama_log_callback  # type: ignore[untyped-decorator]
+def _on_log(level: int, text: bytes, _data: object) -> None:
+    _LOG.piece(level, text.decode(errors="replace"))
+
+
+def open_llama(load: Load, threads: int, progress: Callable[[float], bool]) -> LlamaBackend:
+    """Load a model and make its context. Raises LoadError with the reason."""
+    # The callback lives as long as the module: C may log at any time from now on.
+    c.llama_log_set(_on_log, ctypes.c_void_p(0))
+    _LOG.forget()
+    with ExitStack() as stack:
+        c.llama_backend_init()
+        stack.callback(c.llama_backend_free)
+        model = _load_model(load, progress)
+        stack.callback(c.llama_model_free, model)
+        context = _make_context(load, threads, model)
+        stack.callback(c.llama_free, context)
+        return LlamaBackend(model, context, stack.pop_all())
+
+
+def _load_model(load: Load, progress: Callable[[float], bool]) -> Any:
+    path = Path(load.model)
+    if not path.is_file():
+        raise LoadError(f"{load.model}: no such file")
+    params = c.llama_model_default_params()
+    params.n_gpu_layers = min(load.gpu_layers, (1 << 31) - 1)
+    callback = c.llama_progress_callback(lambda done, _data: progress(done))
+    params.progress_callback = callback
+    model = c.llama_model_load_from_file(str(path).encode(), params)
+    if not model:
+        raise LoadError(f"{load.model}: {_LOG.errors() or 'llama.cpp gave no reason'}")
+    return model
+
+
+def _make_context(load: Load, threads: int, model: Any) -> Any:
+    sequences = load.lanes + load.spare
+    if sequences > c.llama_max_parallel_sequences():
+        raise LoadError(f"{sequences} sequences; llama.cpp takes {c.llama_max_parallel_sequences()}")
+    context = load.context or c.llama_model_n_ctx_train(model)
+    needed = _attention_bytes(model) * context * sequences
+    if needed > psutil.virtual_memory().total and not _gpus():
+        # An overcommitting kernel would grant it now and kill the worker when it is written to.
+        raise LoadError(_NOT_ENOUGH.format(sequences=sequences, context=context, bytes=needed, why=""))
+    params = c.llama_context_default_params()
+    params.n_ctx = context * sequences
+    params.n_seq_max = sequences
+    params.n_batch = _MOST_PROMPT_ROWS + sequences
+    params.n_ubatch = _UBATCH
+    # One row of each sequence at most is sampled: room for more logits is a hundred megabytes with a big vocabulary.
+    params.n_outputs_max = sequences
+    params.n_threads = params.n_threads_batch = threads
+    params.flash_attn_type = c.LLAMA_FLASH_ATTN_TYPE_AUTO
+    params.kv_unified = False
+    params.swa_full = False
+    params.no_perf = True
+    made = c.llama_init_from_model(model, params)
+    if not made:
+        why = _LOG.errors()
+        raise LoadError(
+            _NOT_ENOUGH.format(sequences=sequences, context=context, bytes=needed, why=f": {why}" if why else "")
+        )
+    return made
+
+
+def _attention_bytes(model: Any) -> int:
+    """Bytes of f16 keys and values of one token, if every layer keeps it: an upper bound with sliding windows."""
+    heads = c.llama_model_n_head(model)
+    if heads <= 0:
+        return 0
+    width = c.llama_model_n_embd(model) // heads * c.llama_model_n_head_kv(model)
+    return int(c.llama_model_n_layer(model) * width * 2 * 2)
+
+
+def _gpus() -> list[int]:
+    """Handles of the devices that layers can go to."""
+    kind = libggml.ggml_backend_dev_type
+    kind.argtypes, kind.restype = [ctypes.c_void_p], ctypes.c_int
+    return [device for device in _devices() if kind(device) in _GPU_TYPES]
+
+
+def _devices() -> list[int]:
+    count, get = libggml.ggml_backend_dev_count, libggml.ggml_backend_dev_get
+    count.argtypes, count.restype = [], ctypes.c_size_t
+    get.argtypes, get.restype = [ctypes.c_size_t], ctypes.c_void_p
+    return [get(index) for index in range(count())]
+
+
+def _device_names() -> tuple[str, ...]:
+    """ "CPU" for the processor, "CUDA0 (NVIDIA ...)" for others."""
+    name, description = libggml.ggml_backend_dev_name, libggml.ggml_backend_dev_description
+    for function in (name, description):
+        function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_char_p
+    names = []
+    for device in _devices():
+        short = name(device).decode(errors="replace")
+        long = (description(device) or b"").decode(errors="replace")
+        names.append(short if short == "CPU" or not long else f"{short} ({long})")
+    return tuple(names)
+
+
+def _build() -> str:
+    """What must be equal for KV to be exchangeable: the binding, the library, and what it found in the processor."""
+    system = c.llama_print_system_info()
+    # Thread counts stand in front and do not matter.
+    features = system.partition(b"|")[2]
+    digest = blake2b(features, digest_size=4).hexdigest()
+    return f"llama-cpp-python {binding_version}, llama.cpp {c.llama_version().decode()}, system {digest}"
+
+
+class LlamaSampler:
+    """A chain of llama.cpp's samplers, whose last stage is seeded anew for every draw."""
+
+    def __init__(self, backend: LlamaBackend, stages: Recipe) -> None:
+        self._backend = backend
+        self._greedy = stages.greedy
+        self._chain = c.llama_sampler_chain_init(c.llama_sampler_chain_default_params())
+        self._fixed = 0
+        if stages.greedy:
+            self._add(c.llama_sampler_init_greedy())
+        if stages.top_k is not None:
+            self._add(c.llama_sampler_init_top_k(stages.top_k))
+        if stages.top_p is not None:
+            self._add(c.llama_sampler_init_top_p(stages.top_p, 1))
+        if stages.min_p is not None:
+            self._add(c.llama_sampler_init_min_p(stages.min_p, 1))
+        if stages.temperature is not None:
+            self._add(c.llama_sampler_init_temp(stages.temperature))
+
+    def _add(self, stage: Any) -> None:
+        c.llama_sampler_chain_add(self._chain, stage)
+        self._fixed += 1
+
+    def draw(self, stretch: int, bits: int) -> int:
+        if not self._greedy:
+            if c.llama_sampler_chain_n(self._chain) > self._fixed:
+                c.llama_sampler_free(c.llama_sampler_chain_remove(self._chain, self._fixed))
+            c.llama_sampler_chain_add(self._chain, c.llama_sampler_init_dist(bits))
+        return self._backend.sample(self._chain, stretch)
+
+    def close(self) -> None:
+        if self._chain is not None:
+            c.llama_sampler_free(self._chain)
+            self._chain = None
+
+
+class LlamaBackend:
+    """A model and its context. Make it with `open_llama`."""
+
+    def __init__(self, model: Any, context: Any, stack: ExitStack) -> None:
+        self._stack = stack
+        self._context = context
+        self._vocabulary = c.llama_model_get_vocab(model)
+        self._memory = c.llama_get_memory(context)
+        self._traits = _traits(model, context, self._vocabulary)
+        self._batch = _Batch(self._traits.batch, self._traits.sequences)
+
+    @property
+    def traits(self) -> Traits:
+        return self._traits
+
+    def decode(self, batch: Sequence[Stretch]) -> Decoded:
+        result = c.llama_decode(self._context, self._batch.fill(batch))
+        if result == 0:
+            return Decoded.DONE
+        return Decoded.NO_ROOM if result == 1 else Decoded.FAILED
+
+    def sampler(self, params: GenParams) -> LlamaSampler:
+        return LlamaSampler(self, recipe(params))
+
+    def sample(self, chain: Any, stretch: int) -> int:
+        """Let a chain choose the token after a stretch of the last batch."""
+        return int(c.llama_sampler_sample(chain, self._context, self._batch.last_rows[stretch]))
+
+    def copy(self, source: int, target: int) -> None:
+        # The whole stream: with a range across streams, llama.cpp aborts the process.
+        c.llama_memory_seq_rm(self._memory, target, -1, -1)
+        c.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+
+    def cut(self, sequence: int, length: int) -> bool:
+        return bool(c.llama_memory_seq_rm(self._memory, sequence, length, -1))
+
+    def clear(self, sequence: int) -> None:
+        c.llama_memory_seq_rm(self._memory, sequence, -1, -1)
+
+    def state_size(self, sequence: int) -> int:
+        return int(c.llama_state_seq_get_size(self._context, sequence))
+
+    def save(self, sequence: int) -> State | None:
+        state = bytearray(self.state_size(sequence))
+        if not state:
+            return None
+        view = (ctypes.c_uint8 * len(state)).from_buffer(state)
+        written = c.llama_state_seq_get_data(self._context, view, len(state), sequence)
+        return state if written == len(state) else None
+
+    def restore(self, sequence: int, state: State) -> bool:
+        if not state:
+            return False
+        kind = ctypes.c_uint8 * len(state)
+        view = kind.from_buffer(state) if isinstance(state, bytearray) else kind.from_buffer_copy(state)
+        return bool(c.llama_state_seq_set_data(self._context, view, len(state), sequence) == len(state))
+
+    def first(self, sequence: int) -> int:
+        return int(c.llama_memory_seq_pos_min(self._memory, sequence))
+
+    def last(self, sequence: int) -> int:
+        return int(c.llama_memory_seq_pos_max(self._memory, sequence))
+
+    def is_end(self, token: int) -> bool:
+        return bool(c.llama_vocab_is_eog(self._vocabulary, token))
+
+    def set_threads(self, count: int) -> None:
+        c.llama_set_n_threads(self._context, count, count)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+class _Batch:
+    """A llama_batch over arrays that are filled anew for each decode."""
+
+    def __init__(self, rows: int, sequences: int) -> None:
+        self._tokens = (c.llama_token * rows)()
+        self._positions = (c.llama_pos * rows)()
+        self._counts = (ctypes.c_int32 * rows)(*([1] * rows))
+        self._numbers = [(c.llama_seq_id * 1)(number) for number in range(sequences)]
+        pointer = ctypes.POINTER(c.llama_seq_id)
+        self._pointers = [ctypes.cast(number, pointer) for number in self._numbers]
+        self._sequences = (pointer * rows)()
+        self._logits = (ctypes.c_int8 * rows)()
+        self.last_rows: list[int] = []
+        self._batch = c.llama_batch()
+        self._batch.token = ctypes.cast(self._tokens, ctypes.POINTER(c.llama_token))
+        self._batch.pos = ctypes.cast(self._positions, ctypes.POINTER(c.llama_pos))
+        self._batch.n_seq_id = ctypes.cast(self._counts, ctypes.POINTER(ctypes.c_int32))
+        self._batch.seq_id = ctypes.cast(self._sequences, ctypes.POINTER(pointer))
+        self._batch.logits = ctypes.cast(self._logits, ctypes.POINTER(ctypes.c_int8))
+
+    def fill(self, stretches: Sequence[Stretch]) -> Any:
+        for row in self.last_rows:
+            self._logits[row] = 0
+        self.last_rows = []
+        end = 0
+        for stretch in stretches:
+            begin, end = end, end + len(stretch.tokens)
+            self._tokens[begin:end] = stretch.tokens.tolist()
+            self._positions[begin:end] = list(range(stretch.start, stretch.start + end - begin))
+            for row in range(begin, end):
+                self._sequences[row] = self._pointers[stretch.sequence]
+            self._logits[end - 1] = 1 if stretch.draws else 0
+            self.last_rows.append(end - 1)
+        self._batch.n_tokens = end
+        return self._batch
+
+
+def _traits(model: Any, context: Any, vocabulary: Any) -> Traits:
+    lines = _LOG.lines()
+    per_sequence = int(c.llama_n_ctx_seq(context))
+    sequences = int(c.llama_n_seq_max(context))
+    sizes = [float(found[1]) for line in lines if (found := _KV_SIZE.match(line))]
+    offloaded = [int(found[1]) for line in lines if (found := _OFFLOADED.search(line))]
+    gpu_layers = offloaded[-1] if offloaded and _gpus() else 0
+    return Traits(
+        context=per_sequence,
+        sequences=sequences,
+        vocabulary=int(c.llama_vocab_n_tokens(vocabulary)),
+        batch=int(c.llama_n_batch(context)),
+        window=max(0, int(c.llama_model_n_swa(model))),
+        recurrent=bool(c.llama_model_is_recurrent(model) or c.llama_model_is_hybrid(model)),
+        devices=_device_names(),
+        gpu_layers=gpu_layers,
+        model_bytes=int(c.llama_model_size(model)),
+        kv_bytes=round(sum(sizes) * (1 << 20)) if sizes else _attention_bytes(model) * per_sequence * sequences,
+        build=_build(),
+    )
+
+
+__all__ = ["LlamaBackend", "open_llama"]

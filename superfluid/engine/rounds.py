@@ -1,0 +1,238 @@
+"""A tick, round by round: each round is one decode over a row of every running lane and a bounded piece of prompts.
+
+A lane with one token left to compute takes one row, be it a drawn token or the last of a prompt: so a generation
+that was cut and is continued decodes what the uncut one would have. Longer rests share the round's `chunk`, in the
+order of the tick's `run`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from superfluid.engine.backend import Backend, Decoded, Stretch
+from superfluid.engine.lanes import Lane, open_lane, unknown_lane
+from superfluid.engine.sequences import Slot, Tiers
+from superfluid.engine.threads import Governor
+from superfluid.protocol.codes import Fault, Finish
+from superfluid.protocol.ticks import Drawn, LaneOutcome, Outcome, Tick
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """A lane's part of a round."""
+
+    lane: Lane
+    slot: Slot
+    stretch: Stretch
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What a tick has done so far, as `Outcome` reports it."""
+
+    rounds: int = 0
+    prefill_us: int = 0
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+
+
+class Rounds:
+    """Runs ticks on one backend. `announce` takes what each round drew; `stop` is asked between rounds whether
+    the tick is to end. Both may raise, which ends everything."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        tiers: Tiers,
+        governor: Governor,
+        announce: Callable[[Drawn], None],
+        stop: Callable[[int], bool],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._backend = backend
+        self._tiers = tiers
+        self._governor = governor
+        self._announce = announce
+        self._stop = stop
+        self._clock = clock
+        self._lanes: dict[int, Lane] = {}
+        self._threads = 0
+
+    @property
+    def lanes(self) -> frozenset[int]:
+        """The lanes that exist, running or waiting."""
+        return frozenset(self._lanes)
+
+    def run(self, tick: Tick) -> Outcome:
+        """Execute one tick and say what became of it."""
+        began = self._clock()
+        for start in tick.starts:
+            self._open(open_lane(start, self._backend.traits))
+            if self._lanes[start.lane].open:
+                self._lanes[start.lane].sampler = self._backend.sampler(start.params)
+        for number in tick.ends:
+            self._close(number)
+        tally = _Tally()
+        running = [self._lanes[number] for number in dict.fromkeys(tick.run) if number in self._lanes]
+        outcomes: dict[int, LaneOutcome] = {}
+        self._sweep(running, outcomes)
+        while running and tally.rounds < max(1, tick.rounds):
+            if tally.rounds and (self._clock() - began) * 1000 >= tick.budget_ms:
+                break
+            progressed = self._round(tick, running, tally)
+            if not self._sweep(running, outcomes) and not progressed:
+                break
+            if self._stop(tick.number):
+                break
+        for lane in running:
+            outcomes[lane.number] = lane.outcome()
+        return Outcome(
+            tick=tick.number,
+            lanes=tuple(outcomes.get(number) or unknown_lane(number) for number in dict.fromkeys(tick.run)),
+            rounds=tally.rounds,
+            elapsed_us=round((self._clock() - began) * 1e6),
+            prefill_us=tally.prefill_us,
+            prefill_tokens=tally.prefill_tokens,
+            decode_tokens=tally.decode_tokens,
+            threads=self._threads or self._governor.threads,
+            kv=self._tiers.changes(),
+        )
+
+    def forget(self, sessions: frozenset[int]) -> None:
+        """End the lanes of these sessions and drop all their KV."""
+        for lane in tuple(self._lanes.values()):
+            if lane.session in sessions:
+                self._close(lane.number)
+        self._tiers.forget(sessions)
+
+    def close(self) -> None:
+        for number in tuple(self._lanes):
+            self._close(number)
+
+    def check(self) -> None:
+        """Raise AssertionError where sequences, host copies and lanes do not fit together."""
+        self._tiers.check(self._lanes)
+
+    # --- lanes ----------------------------------------------------------------------------------------------------
+
+    def _open(self, lane: Lane) -> None:
+        if lane.number in self._lanes:
+            self._close(lane.number)
+            lane.fail(Fault.INTERNAL, f"lane {lane.number} was started twice")
+        self._lanes[lane.number] = lane
+
+    def _close(self, number: int) -> None:
+        lane = self._lanes.pop(number, None)
+        if lane is not None:
+            lane.close()
+            self._tiers.release(number)
+
+    def _sweep(self, running: list[Lane], outcomes: dict[int, LaneOutcome]) -> bool:
+        """Take the lanes that are over out of `running`: whether there were any."""
+        over = [lane for lane in running if not lane.open]
+        for lane in over:
+            running.remove(lane)
+            outcomes[lane.number] = lane.outcome()
+            self._close(lane.number)
+        return bool(over)
+
+    def _seat(self, running: Sequence[Lane]) -> None:
+        """Give a sequence to every running lane that has none, as far as they go."""
+        keep = {lane.number for lane in running}
+        for lane in running:
+            if self._tiers.of_lane(lane.number) is not None:
+                continue
+            slot = self._tiers.acquire(lane.number, lane.session, lane.tokens, lane.reusable, keep)
+            if slot is None:
+                return
+            lane.remaining = max(0, lane.prompt - len(slot.tokens))
+            if not lane.started:
+                lane.started, lane.warm = True, len(slot.tokens)
+            if not lane.limit and not lane.remaining:
+                lane.finish = Finish.LENGTH
+
+    # --- one round ------------------------------------------------------------------------------------------------
+
+    def _round(self, tick: Tick, running: Sequence[Lane], tally: _Tally) -> bool:
+        """One decode and its draws. False where no lane has anything to compute."""
+        self._seat(running)
+        shares = self._shares(running, tick.chunk)
+        if not shares:
+            return False
+        threads = self._governor.threads
+        if threads != self._threads:
+            self._backend.set_threads(threads)
+            self._threads = threads
+        began = self._clock()
+        drawn: list[tuple[int, int]] = []
+        self._compute(shares, drawn)
+        ended = self._clock()
+        prompt_rows = sum(len(share.stretch.tokens) for share in shares if len(share.stretch.tokens) > 1)
+        rows = sum(len(share.stretch.tokens) for share in shares)
+        tally.rounds += 1
+        tally.prefill_tokens += prompt_rows
+        tally.decode_tokens += rows - prompt_rows
+        if prompt_rows:
+            tally.prefill_us += round((ended - began) * 1e6)
+        if drawn:
+            self._announce(Drawn(tick.number, tuple(drawn)))
+        self._governor.after_round(rows, ended - began, ended)
+        return True
+
+    def _shares(self, running: Sequence[Lane], chunk: int) -> list[_Share]:
+        shares = []
+        traits = self._backend.traits
+        # A batch holds a row of every sequence beside the prompts' part, so that a chunk never starves a lane.
+        room = min(max(1, chunk), traits.batch - traits.sequences)
+        for lane in running:
+            slot = self._tiers.of_lane(lane.number)
+            if slot is None or not lane.open:
+                continue
+            at = len(slot.tokens)
+            if at >= traits.context:
+                lane.fail(Fault.OUT_OF_MEMORY, f"the context of {traits.context} tokens is full")
+                continue
+            rest = len(lane.tokens) - at
+            count = 1 if rest == 1 else min(rest, room)
+            if not count:
+                continue
+            if rest > 1:
+                room -= count
+            draws = count == rest and lane.limit > 0
+            shares.append(_Share(lane, slot, Stretch(slot.number, at, lane.tokens[at : at + count], draws)))
+        return shares
+
+    def _compute(self, shares: Sequence[_Share], drawn: list[tuple[int, int]]) -> None:
+        """Decode, draw, and settle what came of it; lanes that do not fit together are tried alone."""
+        result = self._backend.decode([share.stretch for share in shares])
+        if result is Decoded.DONE:
+            self._tiers.settle()
+            for index, share in enumerate(shares):
+                self._advance(index, share, drawn)
+        elif result is Decoded.NO_ROOM and len(shares) > 1:
+            for share in shares:
+                self._compute([share], drawn)
+        else:
+            for share in shares:
+                self._tiers.discard(share.lane.number)
+                if result is Decoded.NO_ROOM:
+                    tokens = share.stretch.start + len(share.stretch.tokens)
+                    share.lane.fail(Fault.OUT_OF_MEMORY, f"no room for the KV of {tokens} tokens")
+                else:
+                    share.lane.fail(Fault.INTERNAL, "the model failed to decode a batch")
+
+    def _advance(self, index: int, share: _Share, drawn: list[tuple[int, int]]) -> None:
+        lane, slot = share.lane, share.slot
+        before = max(0, lane.prompt - len(slot.tokens))
+        self._tiers.extend(slot, share.stretch.tokens)
+        lane.remaining = max(0, lane.prompt - len(slot.tokens))
+        lane.prefilled += before - lane.remaining
+        if share.stretch.draws:
+            assert lane.sampler is not None
+            token = lane.sampler.draw(index, lane.bits())
+            lane.take(token, self._backend.is_end(token))
+            drawn.append((lane.number, token))
+        elif not lane.limit and not lane.remaining:
+            lane.finish = Finish.LENGTH

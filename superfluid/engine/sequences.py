@@ -1,0 +1,295 @@
+"""Where KV lies and where a lane's KV comes from: the sequences of the context, and host memory under them.
+
+A sequence is *free* (empty), *idle* (it holds a session's tokens and nobody runs on it) or *owned* by one lane.
+`acquire` finds the longest usable match for a lane's tokens among all of them and the host copies, and makes a
+sequence hold it. Nothing here is precious: every failure ends in a cleared sequence and a shorter match.
+
+Copies between sequences are executed by the next decode. Until then a sequence copied into holds nothing that could
+be saved or copied on, and a state restored into either end would be lost or copied instead; `copied` and `lent` mark
+the two ends, and outlive a clearing, because the pending copy does.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from superfluid.engine.backend import Backend
+from superfluid.engine.host import HostCopies, HostCopy
+from superfluid.engine.prefixes import common, usable
+from superfluid.protocol.ticks import KvChange
+
+_WORTH_MOVING = 8
+"""A match with another session that is shorter is prefilled: copying a stream costs as much whatever its length."""
+
+_NOWHERE, _IN_SEQUENCE, _IN_HOST = 0, 1, 2
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """One sequence: the tokens whose KV it holds, the session they belong to, and the lane that runs on it."""
+
+    number: int
+    tokens: array[int] = field(default_factory=lambda: array("I"))
+    session: int | None = None
+    lane: int | None = None
+    used: int = 0
+    copied: bool = False
+    lent: bool = False
+
+    @property
+    def idle(self) -> bool:
+        return self.lane is None and self.session is not None
+
+    @property
+    def free(self) -> bool:
+        return self.lane is None and self.session is None
+
+
+class Tiers:
+    """All sequences of a backend and the host copies below them."""
+
+    def __init__(self, backend: Backend, host_bytes: int) -> None:
+        self._backend = backend
+        self._traits = backend.traits
+        self._slots = [Slot(number) for number in range(backend.traits.sequences)]
+        self._host = HostCopies(host_bytes)
+        self._clock = 0
+        self._reported: dict[int, KvChange] = {}
+
+    @property
+    def host(self) -> HostCopies:
+        return self._host
+
+    def of_lane(self, lane: int) -> Slot | None:
+        """The sequence that a lane owns, None where it has none (any more)."""
+        return next((slot for slot in self._slots if slot.lane == lane), None)
+
+    # --- taking ---------------------------------------------------------------------------------------------------
+
+    def acquire(self, lane: int, session: int, tokens: array[int], limit: int, keep: Collection[int]) -> Slot | None:
+        """A sequence for `lane`, holding the longest usable prefix of `tokens`, at most `limit` of them.
+
+        Lanes outside `keep` may lose their sequence for it (its KV is saved like an idle one's). None where every
+        sequence is owned by a lane in `keep`.
+        """
+        for match in self._matches(session, tokens, limit):
+            slot = self._take(match, session, keep)
+            if slot is not None:
+                return self._own(slot, lane, session)
+        vacant = self._vacate(keep)
+        return None if vacant is None else self._own(vacant, lane, session)
+
+    def _own(self, slot: Slot, lane: int, session: int) -> Slot:
+        slot.lane, slot.session = lane, session
+        self._touch(slot)
+        return slot
+
+    def _matches(self, session: int, tokens: array[int], limit: int) -> list[_Match]:
+        """What could serve, best first: the longest, and of equals what costs least to take."""
+        matches = []
+        for slot in self._slots:
+            own = slot.idle and slot.session == session
+            if not slot.tokens or (slot.copied and not own):
+                continue
+            first = self._backend.first(slot.number) if self._traits.window else 0
+            length = usable(self._traits, slot.tokens, first, tokens, limit)
+            if length >= (1 if own else _WORTH_MOVING):
+                matches.append(_Match(length, 0 if own else 1, slot))
+        for copy in self._host:
+            length = usable(self._traits, copy.tokens, copy.first, tokens, limit)
+            if length >= (1 if copy.session == session else _WORTH_MOVING):
+                matches.append(_Match(length, 2, copy))
+        matches.sort(key=lambda match: (-match.length, match.cost))
+        return matches
+
+    def _take(self, match: _Match, session: int, keep: Collection[int]) -> Slot | None:
+        if isinstance(match.source, HostCopy):
+            return self._import(match.source, match.length, keep)
+        source = match.source
+        if source.idle and source.session == session:
+            return source if self._cut(source, match.length) else None
+        target = self._victim(keep, besides=source)
+        takeable = source.lane is None or source.lane not in keep
+        if takeable and (target is None or self._loss(target, 0) > self._loss(source, match.length)):
+            self._save(source)
+            return source if self._cut(source, match.length) else None
+        if target is None:
+            return None
+        self._evict(target)
+        self._backend.copy(source.number, target.number)
+        target.tokens = source.tokens[:]
+        target.copied = source.lent = True
+        return target if self._cut(target, match.length) else None
+
+    def _import(self, copy: HostCopy, length: int, keep: Collection[int]) -> Slot | None:
+        slot = self._vacate(keep, restoring=True)
+        if slot is None:
+            return None
+        self._host.touch(copy)
+        # llama.cpp goes on decoding after a refused state, and what comes out is garbage.
+        whole = self._backend.restore(slot.number, copy.state)
+        if not whole or self._backend.last(slot.number) != len(copy.tokens) - 1:
+            self._host.drop(copy)
+            self._clear(slot)
+            return None
+        slot.tokens = copy.tokens[:]
+        return slot if self._cut(slot, length) else None
+
+    def _cut(self, slot: Slot, length: int) -> bool:
+        """Keep `length` tokens of a sequence that `usable` found fit for it; false leaves it cleared."""
+        if length < len(slot.tokens):
+            if not self._backend.cut(slot.number, length) or self._backend.last(slot.number) != length - 1:
+                self._clear(slot)
+                return False
+            del slot.tokens[length:]
+        return True
+
+    # --- making room ----------------------------------------------------------------------------------------------
+
+    def _vacate(self, keep: Collection[int], *, restoring: bool = False) -> Slot | None:
+        slot = self._victim(keep, restoring=restoring)
+        if slot is not None:
+            self._evict(slot)
+        return slot
+
+    def _victim(self, keep: Collection[int], *, besides: Slot | None = None, restoring: bool = False) -> Slot | None:
+        """The sequence to give up: a free one, else the idle one, else the waiting lane's, unused for longest."""
+
+        def rank(slot: Slot) -> tuple[int, int]:
+            return (0 if slot.free else 1 if slot.idle else 2), slot.used
+
+        candidates = [
+            slot
+            for slot in self._slots
+            if slot is not besides
+            and (slot.lane is None or slot.lane not in keep)
+            and not (restoring and (slot.copied or slot.lent))
+        ]
+        return min(candidates, key=rank, default=None)
+
+    def _evict(self, slot: Slot) -> None:
+        self._save(slot)
+        self._clear(slot)
+
+    def _loss(self, slot: Slot, kept: int) -> int:
+        """How many tokens would have to be computed again if this sequence kept only its first `kept`."""
+        lost = max(0, len(slot.tokens) - kept)
+        if not lost or self._saved(slot):
+            return 0
+        savable = not slot.copied and self._backend.state_size(slot.number) <= self._host.budget
+        return 0 if savable else lost
+
+    def _saved(self, slot: Slot) -> bool:
+        """Whether a host copy serves as well. With windows or recurrent layers, only an equal one does."""
+        exact = self._traits.window > 0 or self._traits.recurrent
+        return any(
+            common(copy.tokens, slot.tokens) == len(slot.tokens)
+            and (not exact or len(copy.tokens) == len(slot.tokens))
+            for copy in self._host
+        )
+
+    def _save(self, slot: Slot) -> None:
+        """Copy a sequence to host memory, if that is possible and not done already."""
+        if slot.session is None or not slot.tokens or slot.copied or self._saved(slot):
+            return
+        if self._backend.state_size(slot.number) > self._host.budget:
+            return
+        state = self._backend.save(slot.number)
+        if state is None:
+            return
+        copy = HostCopy(slot.session, slot.tokens[:], state, self._backend.first(slot.number))
+        if self._traits.window == 0 and not self._traits.recurrent:
+            for older in self._host:
+                # What the session's new copy contains can be cut from it.
+                if older.session == slot.session and common(older.tokens, copy.tokens) == len(older.tokens):
+                    self._host.drop(older)
+        self._host.add(copy)
+
+    def _clear(self, slot: Slot) -> None:
+        self._backend.clear(slot.number)
+        slot.tokens = array("I")
+        slot.session = slot.lane = None
+
+    # --- running --------------------------------------------------------------------------------------------------
+
+    def extend(self, slot: Slot, tokens: Iterable[int]) -> None:
+        """A decode has put these tokens behind what the sequence holds."""
+        slot.tokens.extend(tokens)
+        self._touch(slot)
+
+    def settle(self) -> None:
+        """A decode has passed, so the pending copies are executed."""
+        for slot in self._slots:
+            slot.copied = slot.lent = False
+
+    def release(self, lane: int) -> None:
+        """The lane is over; what it computed stays as its session's idle sequence."""
+        slot = self.of_lane(lane)
+        if slot is None:
+            return
+        slot.lane = None
+        if not slot.tokens:
+            self._clear(slot)
+
+    def discard(self, lane: int) -> None:
+        """The lane's sequence is in no known state: clear it."""
+        slot = self.of_lane(lane)
+        if slot is not None:
+            self._clear(slot)
+
+    def forget(self, sessions: Collection[int]) -> None:
+        """Drop every sequence and host copy of these sessions, owned ones included."""
+        for slot in self._slots:
+            if slot.session in sessions:
+                self._clear(slot)
+        for copy in self._host:
+            if copy.session in sessions:
+                self._host.drop(copy)
+
+    def _touch(self, slot: Slot) -> None:
+        self._clock += 1
+        slot.used = self._clock
+
+    # --- telling --------------------------------------------------------------------------------------------------
+
+    def changes(self) -> tuple[KvChange, ...]:
+        """The sessions whose KV lies elsewhere, or covers another number of tokens, than when last asked."""
+        now: dict[int, KvChange] = {}
+        for change in self._places():
+            known = now.get(change.session)
+            if known is None or (known.tier == change.tier and known.covered < change.covered):
+                now[change.session] = change
+        gone = [KvChange(session, _NOWHERE, 0) for session in self._reported if session not in now]
+        changed = [change for session, change in now.items() if self._reported.get(session) != change]
+        self._reported = now
+        return (*changed, *gone)
+
+    def _places(self) -> Iterator[KvChange]:
+        for slot in self._slots:
+            if slot.session is not None and slot.tokens:
+                yield KvChange(slot.session, _IN_SEQUENCE, len(slot.tokens))
+        for copy in self._host:
+            yield KvChange(copy.session, _IN_HOST, len(copy.tokens))
+
+    def check(self, lanes: Collection[int]) -> None:
+        """Raise AssertionError where something is not conserved. `lanes` are those that exist."""
+        owners = [slot.lane for slot in self._slots if slot.lane is not None]
+        assert len(owners) == len(set(owners)), "two sequences of one lane"
+        assert set(owners) <= set(lanes), "a sequence of a lane that is over"
+        for slot in self._slots:
+            assert slot.free + slot.idle + (slot.lane is not None) == 1, f"sequence {slot.number} is in no one state"
+            assert not (slot.free and slot.tokens), f"sequence {slot.number} is free and holds tokens"
+            assert not (slot.idle and not slot.tokens), f"sequence {slot.number} is idle and holds nothing"
+            assert self._backend.last(slot.number) == len(slot.tokens) - 1, f"sequence {slot.number}: wrong length"
+        self._host.check()
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """Something that can serve the first `length` tokens; `cost` ranks equals."""
+
+    length: int
+    cost: int
+    source: Slot | HostCopy

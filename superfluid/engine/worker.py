@@ -1,0 +1,110 @@
+"""The worker's loop: load what the first frame says, then one request after another until the daemon leaves."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from typing import assert_never
+
+from superfluid.engine.backend import Backend, LoadError
+from superfluid.engine.channel import Channel, Closed
+from superfluid.engine.neighbours import Neighbours, thread_limit, usable_cores
+from superfluid.engine.rounds import Rounds
+from superfluid.engine.sequences import Tiers
+from superfluid.engine.threads import Adaptive, Fixed, Governor
+from superfluid.protocol.errors import DecodeError
+from superfluid.protocol.ticks import Forget, Forgotten, Interrupt, Load, LoadFailed, Loading, Ready, Tick
+
+Opener = Callable[[Load, int, Callable[[float], bool]], Backend]
+"""Makes the backend: what to load, with how many threads, and whom to tell the progress (0 to 1), who answers false
+to give up. Raises LoadError."""
+
+_STEP = 10
+"""Thousandths between two reports of progress."""
+
+
+def serve(channel: Channel, open_backend: Opener, *, check: bool = False) -> None:
+    """Run until the daemon is gone, which raises Closed, or sends garbage, which raises DecodeError.
+
+    With `check`, the books are balanced after every request, and AssertionError is raised where they do not.
+    """
+    load = channel.next()
+    if not isinstance(load, Load):
+        raise DecodeError(f"the first request is {type(load).__name__}, not Load")
+    governor = _governor(load.threads)
+    try:
+        backend = open_backend(load, governor.threads, _Progress(channel))
+    except LoadError as fault:
+        channel.poll()  # raises Closed where that is why the load was given up
+        channel.send(LoadFailed(str(fault)))
+        while True:
+            channel.next()
+    with ExitStack() as stack:
+        stack.enter_context(closing(backend))
+        channel.send(_ready(backend, governor.threads))
+        tiers = Tiers(backend, load.host_bytes)
+        rounds = Rounds(backend, tiers, governor, channel.send, lambda number: interrupted(channel, number))
+        stack.enter_context(closing(rounds))
+        # What is alive now stays so: later collections need not walk it between rounds.
+        gc.freeze()
+        while True:
+            request = channel.next()
+            match request:
+                case Tick():
+                    channel.send(rounds.run(request))
+                case Forget():
+                    rounds.forget(frozenset(request.sessions))
+                    channel.send(Forgotten(request.ticket))
+                case Interrupt():
+                    pass  # of a tick that ended before it came
+                case Load():
+                    raise DecodeError("a second Load")
+                case _:
+                    assert_never(request)
+            if check:
+                rounds.check()
+
+
+def interrupted(channel: Channel, number: int) -> bool:
+    """Whether the daemon wants tick `number` ended. Raises Closed where it is gone."""
+    return any(isinstance(request, Interrupt) and request.number == number for request in channel.poll())
+
+
+class _Progress:
+    """Tells the daemon how far a load is, in steps, and gives up when the daemon is gone."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._told = -_STEP
+
+    def __call__(self, done: float) -> bool:
+        permille = min(1000, max(0, int(done * 1000)))
+        try:
+            if permille - self._told >= _STEP:
+                self._told = permille
+                self._channel.send(Loading(permille))
+            self._channel.poll()
+        except Closed:
+            return False
+        return True
+
+
+def _governor(threads: int) -> Governor:
+    if threads:
+        return Fixed(threads)
+    return Adaptive(thread_limit(), len(usable_cores()), Neighbours().read)
+
+
+def _ready(backend: Backend, threads: int) -> Ready:
+    traits = backend.traits
+    return Ready(
+        context=traits.context,
+        sequences=traits.sequences,
+        threads=threads,
+        devices=traits.devices,
+        gpu_layers=traits.gpu_layers,
+        model_bytes=traits.model_bytes,
+        kv_bytes=traits.kv_bytes,
+        build=traits.build,
+    )
