@@ -11,8 +11,8 @@ from superfluid.protocol.records import GenParams
 class Job:
     """What a generation asks of the worker, and how far it is.
 
-    `tokens` is everything on its input, packed; `limit` the most tokens it may draw; `offset` what its draws' position
-    is ahead of its index in `tokens`. `arrived` is seconds on the daemon's clock.
+    `tokens` is everything on its input, packed; `limit` the most tokens it may draw; `offset` how far its draws
+    are ahead of its index in `tokens`. `arrived` is seconds on the daemon's clock.
     """
 
     lane: int

@@ -6,12 +6,14 @@ Spans arrive rendered, since rendering needs the model. Order of checks and text
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from superfluid.protocol.codes import Role
 from superfluid.protocol.records import (
     Appended,
     Created,
     Drop,
+    Event,
     EventBody,
     Forked,
     GenParams,
@@ -21,6 +23,7 @@ from superfluid.protocol.records import (
     QosSet,
     RebaseEdit,
     Replace,
+    Rerooted,
     Span,
 )
 from superfluid.protocol.refusals import (
@@ -135,3 +138,13 @@ def pin(ttl_ms: int, now_ms: int) -> Pinned:
 def check_purge(generation: int, session: int, expected: int) -> None:
     if expected != generation:
         raise PurgeConflict(session, generation, expected)
+
+
+def reroot(purged_parent: int, inherited: Iterable[Event]) -> Rerooted:
+    """The record that hands a child what it had inherited (8.13). An earlier `Rerooted` in it stays bare: its own
+    prefix is the front of the same list."""
+    prefix = tuple(
+        (event.event_id, Rerooted(event.body.purged_parent, ()) if isinstance(event.body, Rerooted) else event.body)
+        for event in inherited
+    )
+    return Rerooted(purged_parent, prefix)

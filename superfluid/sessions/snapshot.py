@@ -150,8 +150,3 @@ def load(data: bytes) -> SessionState:
         calls=calls,
         permissions=set(snapshot.permissions),
     )
-
-
-def copy(state: SessionState) -> SessionState:
-    """A state of its own that starts where `state` is."""
-    return load(dump(state))

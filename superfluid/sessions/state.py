@@ -6,7 +6,7 @@ Rules of this file: `apply` is the only writer, and it never refuses, reads a cl
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from superfluid.protocol import records
@@ -65,6 +65,16 @@ class SessionState:
     def open_calls(self) -> tuple[tuple[int, Call], ...]:
         """Tool calls that wait for a result, oldest first."""
         return tuple((call_id, call) for call_id, call in sorted(self.calls.items()) if call.is_open)
+
+    def copy(self) -> SessionState:
+        """A state of its own that starts where this one is."""
+        return replace(
+            self,
+            tokens=self.tokens[:],
+            roles=self.roles[:],
+            calls=self.calls.copy(),
+            permissions=self.permissions.copy(),
+        )
 
     def apply(self, event: Event) -> None:
         """Fold one record in. `event.event_id` is the next id; inherited records come with their own ids."""

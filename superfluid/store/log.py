@@ -32,6 +32,8 @@ _HEAD_COLUMNS = (
     " open_calls, pin_deadline_ms, born_qos, born_invariant"
 )
 
+_SELECT_HEADS = f"SELECT {_HEAD_COLUMNS}, (SELECT body FROM records WHERE key = title_key AND erased = 0) FROM heads"
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -184,12 +186,12 @@ class SessionLog:
 
     def heads(self) -> tuple[Head, ...]:
         """Every session, tombstones included, ids ascending."""
-        rows = self._read(
-            f"SELECT {_HEAD_COLUMNS}, (SELECT body FROM records WHERE key = title_key AND erased = 0)"
-            " FROM heads ORDER BY id",
-            (),
-        )
-        return tuple(_head(row) for row in rows)
+        return tuple(_head(row) for row in self._read(f"{_SELECT_HEADS} ORDER BY id", ()))
+
+    def head(self, session: int) -> Head | None:
+        """The head of one session, None where there is none."""
+        rows = self._read(f"{_SELECT_HEADS} WHERE id = ?", (session,))
+        return _head(rows[0]) if rows else None
 
     def read(self, segments: Iterable[Segment]) -> Iterator[Event]:
         """The records of `segments`, in order, a page at a time. Raises DamagedRecord at the first that is."""

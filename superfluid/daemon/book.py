@@ -1,0 +1,267 @@
+"""The book of sessions: the folded states in memory, the log behind them, and the one way to write both.
+
+A write is: take the session's turn (`writing`), decide on its state, `commit`. Nothing is applied or published
+before it is durable; what could not be committed leaves no trace.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import trio
+
+from superfluid.daemon.bus import Bus
+from superfluid.protocol import postcard
+from superfluid.protocol.frames import MAX_FRAME
+from superfluid.protocol.records import EpochBump, Event, EventBody
+from superfluid.protocol.refusals import ReplyTooLong, SessionDamaged, SessionPurged, StoreFailed
+from superfluid.sessions import snapshot
+from superfluid.sessions.heads import Head, Heads, Segment, first_head
+from superfluid.sessions.state import SessionState
+from superfluid.store.errors import DamagedRecord, StoreError
+from superfluid.store.log import Change, Reroot, SessionLog
+
+T = TypeVar("T")
+
+CACHED = 256
+"""Folded states kept in memory beyond those in use."""
+
+BACKLOG_PAGE = 256
+"""Events read at once for a subscriber."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Records to be: the bodies for one session, in order."""
+
+    state: SessionState
+    bodies: tuple[EventBody, ...]
+
+
+class Book:
+    """All sessions of one daemon. `clock` gives unix milliseconds."""
+
+    def __init__(self, log: SessionLog, bus: Bus, clock: Callable[[], int]) -> None:
+        self._log = log
+        self._bus = bus
+        self._clock = clock
+        self.heads = Heads(log.heads())
+        self.store_id = log.store_id
+        self._states: OrderedDict[int, SessionState] = OrderedDict()
+        self._turns: dict[int, trio.Lock] = {}
+        self._in_use: dict[int, int] = {}
+        self._current_epoch: set[int] = set()
+        """sessions that were written to since this daemon started"""
+        self._doubtful: set[int] = set()
+        """sessions whose last commit failed: what the log says of them is looked up before anything else"""
+        self.fenced: set[int] = set()
+        """sessions that are being purged"""
+        self._writing = trio.CapacityLimiter(1)
+        self._reading = trio.CapacityLimiter(1)
+
+    # --- turns and states -----------------------------------------------------------------------------------------
+
+    def live(self, session: int) -> Head:
+        """The head of a session that exists. Raises UnknownSession, SessionPurged."""
+        head = self.heads.live(session)
+        if session in self.fenced:
+            raise SessionPurged(session)
+        return head
+
+    @asynccontextmanager
+    async def writing(self, session: int, *, even_fenced: bool = False) -> AsyncIterator[SessionState]:
+        """The session's turn: nobody else writes to it meanwhile. Raises as `live`, SessionDamaged, StoreFailed.
+
+        `even_fenced` is for what has to end before a purge can begin, and for the purge.
+        """
+        look = self.heads.live if even_fenced else self.live
+        look(session)
+        async with self.turn(session):
+            look(session)  # it may have been purged while this waited
+            yield await self._state(session)
+
+    @asynccontextmanager
+    async def turn(self, session: int) -> AsyncIterator[None]:
+        """As `writing`, without a look at the session. Several turns are taken in ascending order of ids."""
+        lock = self._turns.setdefault(session, trio.Lock())
+        self._in_use[session] = self._in_use.get(session, 0) + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            self._in_use[session] -= 1
+            if not self._in_use[session]:
+                del self._in_use[session]
+                del self._turns[session]
+
+    async def _state(self, session: int) -> SessionState:
+        if session in self._doubtful:
+            await self._look_again(session)
+        state = self._states.get(session)
+        if state is None:
+            state = await self._off_loop(self._reading, self._fold, session, self.heads.live(session).events)
+            self._states[session] = state
+            self._forget_old()
+        self._states.move_to_end(session)
+        return state
+
+    def _forget_old(self) -> None:
+        for session in list(self._states):
+            if len(self._states) <= CACHED:
+                break
+            if session not in self._in_use:
+                del self._states[session]
+
+    async def folded(self, state: SessionState, events: int) -> SessionState:
+        """A state of its own: `state`'s session as it was with its first `events` events."""
+        if events == state.events:
+            return state.copy()
+        return await self._off_loop(self._reading, self._fold, state.id, events)
+
+    def _fold(self, session: int, stop: int) -> SessionState:
+        state = self._log.snapshot(session, stop)
+        if state is None:
+            state = SessionState(session)
+        own_from = self.heads.live(session).fork_at
+        for event in self._log.read(self.heads.segments(session, state.events, stop)):
+            if event.event_id == own_from and own_from > 0:
+                self._set_born(state, session)
+            state.apply(event)
+        return state
+
+    def _set_born(self, state: SessionState, session: int) -> None:
+        head = self.heads.live(session)
+        state.qos, state.batch_invariant = head.born_qos, head.born_invariant
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    async def commit(self, drafts: Sequence[Draft]) -> tuple[tuple[Event, ...], ...]:
+        """Make the drafts durable in one transaction, then apply and publish them. The caller has their turns.
+
+        Returns the events of each draft, an `EpochBump` that was due left out. Raises StoreFailed.
+        """
+        prepared = [self._prepare(draft) for draft in drafts]
+        try:
+            await self._off_loop(self._writing, self._log.commit, [change for change, _ in prepared])
+        except StoreFailed:
+            self._doubtful.update(draft.state.id for draft in drafts)
+            raise
+        for change, draft in prepared:
+            self._take_over(change, draft.state)
+        return tuple(change.events[-len(draft.bodies) :] for change, draft in prepared)
+
+    async def commit_one(self, state: SessionState, *bodies: EventBody) -> Event:
+        """As `commit`, of one session; returns the event of the last body."""
+        ((*_, event),) = await self.commit([Draft(state, bodies)])
+        return event
+
+    async def commit_new(self, child: SessionState, events: tuple[Event, ...]) -> None:
+        """A session that was just made: `events` are its own records, applied to `child` already."""
+        head = first_head(child)
+        change = Change(head, events, snapshot.dump(child) if len(events) >= snapshot.EVERY else None)
+        await self._off_loop(self._writing, self._log.commit, [change])
+        self.heads.put(head)
+        self._current_epoch.add(child.id)
+        self._states[child.id] = child
+        self._forget_old()
+
+    def now_ms(self) -> int:
+        return self._clock()
+
+    def _prepare(self, draft: Draft) -> tuple[Change, Draft]:
+        state, bodies, now = draft.state, list(draft.bodies), self._clock()
+        epoch = state.epoch
+        if state.id not in self._current_epoch:
+            epoch += 1
+            bodies.insert(0, EpochBump())
+        events = tuple(Event(state.events + place, epoch, now, body) for place, body in enumerate(bodies))
+        after = state.copy()  # until the transaction returns, nobody may see it
+        for event in events:
+            after.apply(event)
+        due = state.events // snapshot.EVERY != after.events // snapshot.EVERY
+        head = self.heads.live(state.id).after(after) if not after.purged else self._tombstone(after)
+        return Change(head, events, snapshot.dump(after) if due and not after.purged else None), draft
+
+    def _tombstone(self, after: SessionState) -> Head:
+        return replace(self.heads.live(after.id).after(after), title=None, tokens=0)
+
+    def _take_over(self, change: Change, state: SessionState) -> None:
+        session = change.head.id
+        for event in change.events:
+            state.apply(event)
+        self.heads.put(change.head)
+        self._states[session] = state
+        self._current_epoch.add(session)
+        for event in change.events:
+            self._bus.publish(session, event)
+
+    async def _look_again(self, session: int) -> None:
+        head = await self._off_loop(self._reading, self._log.head, session)
+        if head is not None:
+            self.heads.put(head)
+        self._states.pop(session, None)
+        self._doubtful.discard(session)
+
+    async def purge(self, purged: Sequence[Draft], rerooted: Sequence[Draft]) -> None:
+        """One transaction that erases sessions and cuts living children loose; the caller has all their turns."""
+        gone = [self._prepare(draft) for draft in purged]
+        cut = []
+        for change, draft in map(self._prepare, rerooted):
+            inherited = self.heads.segments(draft.state.id, 0, change.head.own_from)
+            cut.append((Reroot(replace(change, head=replace(change.head, own_from=0)), inherited), draft))
+        try:
+            await self._off_loop(
+                self._writing, self._log.purge, [change for change, _ in gone], [reroot for reroot, _ in cut]
+            )
+        except StoreFailed:
+            self._doubtful.update(draft.state.id for draft in (*purged, *rerooted))
+            raise
+        for reroot, draft in cut:
+            self._take_over(reroot.change, draft.state)
+        for change, draft in gone:
+            self._take_over(change, draft.state)
+            del self._states[change.head.id]
+
+    async def truncate(self) -> None:
+        """Empty the write-ahead log, so that what was erased is in no file. Raises StoreFailed."""
+        await self._off_loop(self._writing, self._log.truncate)
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    async def read(self, session: int, start: int, stop: int | None = None) -> tuple[Event, ...]:
+        """Events `start` to `stop - 1` (to the end where None). Raises ReplyTooLong past the frame limit."""
+        head = self.live(session)
+        segments = self.heads.segments(session, start, head.events if stop is None else stop)
+        return await self._off_loop(self._reading, functools.partial(self._collect, segments))
+
+    def _collect(self, segments: Sequence[Segment]) -> tuple[Event, ...]:
+        events: list[Event] = []
+        size = 0
+        for event in self._log.read(segments):
+            events.append(event)
+            size += len(postcard.encode(Event, event))
+            if size > MAX_FRAME:
+                raise ReplyTooLong(size)
+        return tuple(events)
+
+    async def backlog(self, session: int, start: int, stop: int) -> AsyncIterator[Event]:
+        """Events `start` to `stop - 1`, a page at a time."""
+        while start < stop:
+            page = await self.read(session, start, min(start + BACKLOG_PAGE, stop))
+            for event in page:
+                yield event
+            start += len(page)
+
+    async def _off_loop(self, limiter: trio.CapacityLimiter, work: Callable[..., T], *args: object) -> T:
+        """Run `work` in a thread, one at a time a limiter, and translate what the store may raise."""
+        try:
+            return await trio.to_thread.run_sync(work, *args, limiter=limiter)
+        except StoreError as fault:
+            raise StoreFailed(str(fault)) from fault
+        except DamagedRecord as damaged:
+            raise SessionDamaged(damaged.session, damaged.event) from damaged

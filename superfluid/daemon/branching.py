@@ -1,0 +1,90 @@
+"""Use cases that make a session: Create, Fork, Rebase, Trim (spec: wire-facts, 8.1 and 8.2)."""
+
+from __future__ import annotations
+
+import trio
+
+from superfluid.daemon.book import Book
+from superfluid.daemon.served import ServedModel
+from superfluid.protocol.records import Event, EventBody, Forked, GenParams, Rebased, RebaseEdit, Replace, Span
+from superfluid.protocol.refusals import ProtocolRefusal
+from superfluid.sessions import decide
+from superfluid.sessions.rebase import rebase
+from superfluid.sessions.state import SessionState
+
+
+class Branching:
+    """None of these touches the parent, so all are allowed while it generates."""
+
+    def __init__(self, book: Book, model: ServedModel) -> None:
+        self._book = book
+        self._model = model
+
+    async def create(self, parent: int | None, params: GenParams) -> int:
+        if parent is not None:
+            self._book.live(parent)
+        body = decide.create(parent, params)
+        child = SessionState(self._book.heads.next_id())
+        event = self._first(child, body)
+        if parent is None:
+            await self._book.commit_new(child, (event,))
+        else:
+            async with self._book.writing(parent):  # so that it is not purged meanwhile
+                await self._book.commit_new(child, (event,))
+        return child.id
+
+    async def fork(self, session: int, at_event: int, params: GenParams | None) -> int:
+        """A session that holds the events before `at_event`."""
+        async with self._book.writing(session) as parent:
+            return await self._fork(parent, decide.fork(parent, at_event, params))
+
+    async def trim(self, session: int, to_event: int) -> int:
+        async with self._book.writing(session) as parent:
+            edits = decide.trim(parent, to_event)
+            if not edits:
+                return await self._fork(parent, decide.fork(parent, to_event, None))
+            return await self._rebase(parent, edits, parent.params)
+
+    async def rebase(self, session: int, edits: tuple[RebaseEdit, ...], params: GenParams | None) -> int:
+        if not edits:
+            decide.check_edits(SessionState(session), edits)
+        async with self._book.writing(session) as parent:
+            decide.check_edits(parent, edits)
+            return await self._rebase(parent, edits, decide.check_params(params) if params else parent.params)
+
+    async def _fork(self, parent: SessionState, body: Forked) -> int:
+        child = await self._child(parent, body.fork_at)
+        event = self._first(child, body)
+        await self._book.commit_new(child, (event,))
+        return child.id
+
+    async def _rebase(self, parent: SessionState, edits: tuple[RebaseEdit, ...], params: GenParams) -> int:
+        start = edits[0].from_
+        child = await self._child(parent, start)
+        first = self._first(child, Rebased(parent.id, start, params, edits))
+        later = await self._book.read(parent.id, start, parent.events)
+        now = self._book.now_ms()
+        # Rendering and folding a long history takes a while: in a thread, on a state that nobody else has.
+        rest = await trio.to_thread.run_sync(rebase, child, later, edits, now, self._render)
+        await self._book.commit_new(child, (first, *rest))
+        return child.id
+
+    async def _child(self, parent: SessionState, events: int) -> SessionState:
+        """The state of a new session that inherits `events` events; of the parent's class as it is now."""
+        child = await self._book.folded(parent, events)
+        child.id = self._book.heads.next_id()
+        child.qos, child.batch_invariant = parent.qos, parent.batch_invariant
+        return child
+
+    def _first(self, child: SessionState, body: EventBody) -> Event:
+        event = Event(child.events, 1, self._book.now_ms(), body)
+        child.apply(event)
+        return event
+
+    def _render(self, before: SessionState, edit: Replace) -> Span:
+        if self._model.dialect is not None:
+            return self._model.message_now(before, edit.role, edit.text)
+        span = self._model.tokens_now(edit.text)
+        if not span:
+            raise ProtocolRefusal("rebase: the replacing text has no tokens")
+        return span

@@ -1,0 +1,44 @@
+"""How a daemon stops: streams end, the log is flushed, and nobody holds it up."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+
+import trio
+
+from superfluid.daemon.activity import Activity
+from superfluid.daemon.bus import Bus
+from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.generating import Generating
+
+LAST_WORDS = 2.0
+"""Seconds for replies and subscriptions to be read once everything has ended."""
+
+OVERTIME = 3.0
+"""Seconds past the drain timeout after which the process leaves whatever is still going on."""
+
+
+async def drain(generating: Generating, room: EngineRoom, bus: Bus, activity: Activity, seconds: float) -> None:
+    """End every generation with finish 4 and every subscription, within `seconds`."""
+    _leave_at_the_latest(seconds + OVERTIME)
+    generating.closing = True
+    with trio.move_on_after(seconds):
+        for generation in list(room.generations.values()):
+            room.cancel(generation)
+        for generation in list(room.generations.values()):
+            await generation.ended.wait()
+    bus.close()
+    with trio.move_on_after(min(LAST_WORDS, max(seconds, 0.1))):
+        await activity.rest()
+
+
+def _leave_at_the_latest(seconds: float) -> None:
+    def leave() -> None:
+        logging.shutdown()
+        os._exit(0)
+
+    timer = threading.Timer(seconds, leave)
+    timer.daemon = True
+    timer.start()

@@ -1,0 +1,363 @@
+"""The engine room: the loop that plans ticks, has the worker run them, and hands what they drew to the log.
+
+`plan` -> send the tick -> tokens stream back (provisional) -> `settle` -> commit, deliver. The commit of one tick
+overlaps the next. The worker may die at any moment: what ran ends with an error, what waits goes on with the next.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import trio
+
+from superfluid.daemon.book import Book, Draft
+from superfluid.daemon.bus import Bus
+from superfluid.daemon.generation import Generation
+from superfluid.daemon.worker import LoadRefused, Worker, WorkerDied
+from superfluid.protocol.codes import Finish
+from superfluid.protocol.records import Event, Generated
+from superfluid.protocol.refusals import GenerationFailed, Refusal
+from superfluid.protocol.ticks import (
+    Drawn,
+    Forget,
+    Forgotten,
+    Interrupt,
+    KvChange,
+    Load,
+    Outcome,
+    Ready,
+)
+from superfluid.scheduler.schedule import Schedule, Settled, begin, plan, settle
+
+_LOG = logging.getLogger("superfluid.engine_room")
+
+FAILURES = 3
+"""Workers in a row that die without one good tick; then none is started until somebody asks for something."""
+
+BACKOFF = (0.0, 0.5, 2.0)
+"""Seconds before a worker is started again, by the number of failures."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What one tick means for one generation: a record to commit, and whether it is the last."""
+
+    generation: Generation
+    record: Generated | None
+    tokens: int
+    finish: Finish
+    refusal: Refusal | None = None
+
+
+class EngineRoom:
+    """Runs the generations of one model. `load` is what every worker is told first."""
+
+    def __init__(
+        self,
+        book: Book,
+        bus: Bus,
+        load: Load,
+        argv: tuple[str, ...],
+        notice: Callable[[str], None],
+    ) -> None:
+        self._book = book
+        self._bus = bus
+        self._load = load
+        self._argv = argv
+        self._notice = notice
+        self.schedule = Schedule(lanes=load.lanes)
+        self.generations: dict[int, Generation] = {}
+        """by session: what is queued or running"""
+        self.kv: dict[int, KvChange] = {}
+        """where the worker last said that sessions' KV lies; a mirror, empty after a respawn"""
+        self._by_lane: dict[int, Generation] = {}
+        self._lanes_given = 0
+        self._tickets: dict[int, trio.Event] = {}
+        self._forget: list[Forget] = []
+        self._work = trio.Event()
+        self._interrupt = trio.Event()
+        self._worker: Worker | None = None
+        self._tick: int | None = None
+        self._failures = 0
+        self.respawns = 0
+
+    # --- what the use cases call ----------------------------------------------------------------------------------
+
+    def next_lane(self) -> int:
+        self._lanes_given += 1
+        return self._lanes_given
+
+    def submit(self, generation: Generation) -> None:
+        """Queue a generation; it is busy from now on. The caller follows it to its end."""
+        job = generation.job
+        self.generations[job.session] = generation
+        self._by_lane[job.lane] = generation
+        preempts = self.schedule.preempts(job)
+        self.schedule.submit(job)
+        self._wake(interrupt=preempts)
+
+    def cancel(self, generation: Generation) -> None:
+        """End a generation soon, with finish 4; no effect on one that is ending already."""
+        self.schedule.cancel(generation.job.lane)
+        self._wake(interrupt=True)
+
+    async def forget(self, sessions: Sequence[int]) -> None:
+        """Return once the worker holds nothing of these sessions any more; at once where there is no worker."""
+        if self._worker is None:
+            return
+        ticket = max(self._tickets, default=0) + 1
+        done = self._tickets[ticket] = trio.Event()
+        self._forget.append(Forget(ticket, tuple(sessions)))
+        self._wake(interrupt=True)
+        await done.wait()
+
+    def _wake(self, *, interrupt: bool) -> None:
+        self._work.set()
+        if interrupt and self._tick is not None:
+            self._interrupt.set()
+
+    # --- the worker's life ----------------------------------------------------------------------------------------
+
+    async def start(self, progress: Callable[[int], None]) -> Ready:
+        """Start the first worker and load the model. Raises LoadRefused, WorkerDied; then none is running."""
+        self._worker = Worker.spawn(self._argv)
+        try:
+            return await self._load_model(self._worker, progress)
+        except BaseException:
+            await self._worker.stop()
+            self._worker = None
+            raise
+
+    async def _load_model(self, worker: Worker, progress: Callable[[int], None]) -> Ready:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(worker.forward_log)
+            try:
+                async for step in worker.load(self._load):
+                    if isinstance(step, Ready):
+                        return step
+                    progress(step)
+            finally:
+                nursery.cancel_scope.cancel()
+        raise AssertionError("a load ends with Ready or an exception")
+
+    async def run(self) -> None:
+        """Serve for ever: one worker after another. Call `start` first."""
+        try:
+            while True:
+                try:
+                    await self._serve()
+                except WorkerDied as death:
+                    await self._bury(death)
+                await self._respawn()
+        finally:
+            if self._worker is not None:
+                await self._worker.stop()
+                self._worker = None
+
+    async def _bury(self, death: WorkerDied) -> None:
+        assert self._worker is not None
+        await self._worker.stop()
+        self._worker = None
+        self._tick = None
+        self.kv.clear()
+        self._forget.clear()
+        for done in self._tickets.values():
+            done.set()  # what died holds nothing any more
+        self._tickets.clear()
+        self._notice(f"{death}; starting another")
+        for job in self.schedule.worker_died():
+            self._drop(self._by_lane[job.lane], GenerationFailed(f"{death}; what was committed is kept"))
+
+    async def _respawn(self) -> None:
+        while self._worker is None:
+            if self._failures >= FAILURES:
+                self._give_up()
+                self._work = trio.Event()
+                await self._work.wait()
+            await trio.sleep(BACKOFF[min(self._failures, len(BACKOFF) - 1)])
+            self._failures += 1
+            self.respawns += 1
+            try:
+                await self.start(lambda _: None)
+            except (WorkerDied, LoadRefused) as fault:
+                self._notice(f"the engine worker did not come back: {fault}")
+
+    def _give_up(self) -> None:
+        reason = f"the engine worker failed {self._failures} times in a row; the next request tries again"
+        self._notice(reason)
+        while self.schedule.waiting:
+            self._drop(self._by_lane[self.schedule.waiting.pop(0).lane], GenerationFailed(reason))
+        self._failures = FAILURES - 1
+
+    # --- ticks ----------------------------------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        """Run ticks with the current worker until it dies: WorkerDied."""
+        worker = self._worker
+        assert worker is not None
+        send_pieces, pieces = trio.open_memory_channel[tuple[_Piece, ...]](1)
+        send_outcome, outcomes = trio.open_memory_channel[Outcome](1)
+        death: WorkerDied | None = None
+        async with trio.open_nursery() as commits:
+            commits.start_soon(self._commit_pieces, pieces)
+            # Closing its end lets the committer finish what was settled before the death is told.
+            with send_pieces:
+                try:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(worker.forward_log)
+                        nursery.start_soon(self._listen, worker, send_outcome)
+                        nursery.start_soon(self._loop, worker, outcomes, send_pieces)
+                except* WorkerDied as deaths:
+                    death = next(fault for fault in deaths.exceptions if isinstance(fault, WorkerDied))
+        if death is not None:
+            raise death
+
+    async def _listen(self, worker: Worker, outcomes: trio.MemorySendChannel[Outcome]) -> None:
+        async for reply in worker.replies():
+            match reply:
+                case Drawn(tokens=tokens):
+                    self._show(tokens)
+                case Outcome():
+                    await outcomes.send(reply)
+                case Forgotten(ticket=ticket):
+                    if (done := self._tickets.pop(ticket, None)) is not None:
+                        done.set()
+                case _:
+                    _LOG.warning("unexpected %s from the worker", type(reply).__name__)
+
+    async def _loop(
+        self,
+        worker: Worker,
+        outcomes: trio.MemoryReceiveChannel[Outcome],
+        pieces: trio.MemorySendChannel[tuple[_Piece, ...]],
+    ) -> None:
+        while True:
+            await self._step(worker, outcomes, pieces)
+
+    async def _step(
+        self,
+        worker: Worker,
+        outcomes: trio.MemoryReceiveChannel[Outcome],
+        pieces: trio.MemorySendChannel[tuple[_Piece, ...]],
+    ) -> None:
+        """Wait for something to do, then one tick."""
+        self._interrupt = trio.Event()
+        while self._forget:
+            await worker.send(self._forget.pop(0))
+        cancelled = self.schedule.take_cancelled()
+        if cancelled:
+            await self._hand_over(pieces, [self._piece(job.lane, Finish.CANCELLED) for job in cancelled])
+        tick = plan(self.schedule)
+        if tick is None:
+            self._work = trio.Event()
+            if not self._forget:
+                await self._work.wait()
+            return
+        begin(self.schedule, tick)
+        self._tick = tick.number
+        await worker.send(tick)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._pass_interrupt, worker, tick.number)
+            outcome = await outcomes.receive()
+            nursery.cancel_scope.cancel()
+        self._tick = None
+        self._failures = 0
+        self._mirror(outcome.kv)
+        await self._hand_over(pieces, [self._settled_piece(one) for one in settle(self.schedule, outcome)])
+
+    async def _hand_over(
+        self, pieces: trio.MemorySendChannel[tuple[_Piece, ...]], batch: Sequence[_Piece | None]
+    ) -> None:
+        # A generation whose commit failed is gone, its lane perhaps not yet.
+        await pieces.send(tuple(piece for piece in batch if piece is not None))
+
+    async def _pass_interrupt(self, worker: Worker, number: int) -> None:
+        await self._interrupt.wait()
+        while self._forget:
+            await worker.send(self._forget.pop(0))
+        await worker.send(Interrupt(number))
+
+    def _show(self, tokens: Sequence[tuple[int, int]]) -> None:
+        for lane, token in tokens:
+            generation = self._by_lane.get(lane)
+            if generation is not None:
+                channel, text = generation.draw(token)
+                if text:
+                    self._bus.publish_provisional(generation.session, channel, text)
+
+    def _mirror(self, changes: Sequence[KvChange]) -> None:
+        for change in changes:
+            if change.tier:
+                self.kv[change.session] = change
+            else:
+                self.kv.pop(change.session, None)
+
+    # --- commits --------------------------------------------------------------------------------------------------
+
+    def _settled_piece(self, settled: Settled) -> _Piece | None:
+        refusal = None
+        if settled.finish is Finish.ERROR:
+            refusal = GenerationFailed(f"engine lane fault (code {settled.fault}): {settled.detail}")
+        return self._piece(settled.job.lane, settled.finish, refusal)
+
+    def _piece(self, lane: int, finish: Finish, refusal: Refusal | None = None) -> _Piece | None:
+        generation = self._by_lane.get(lane)
+        if generation is None:
+            return None
+        record = generation.cut(finish)
+        return _Piece(generation, record, len(record.span) if record is not None else 0, finish, refusal)
+
+    async def _commit_pieces(self, batches: trio.MemoryReceiveChannel[tuple[_Piece, ...]]) -> None:
+        """One transaction a tick, in order; each overlaps the tick after it."""
+        async for batch in batches:
+            await self._commit_batch([piece for piece in batch if not piece.generation.ended.is_set()])
+
+    async def _commit_batch(self, batch: Sequence[_Piece]) -> None:
+        writing = [piece for piece in batch if piece.record is not None]
+        try:
+            events = await self._commit_records(writing)
+        except Refusal as refusal:
+            # Nothing of this tick was kept; its generations end, and their KV, which is ahead of the log, goes.
+            for piece in batch:
+                self.cancel(piece.generation)
+                self._drop(piece.generation, GenerationFailed(str(refusal)))
+            self._notice(str(refusal))
+            self._forget.append(Forget(0, tuple(piece.generation.session for piece in batch)))
+            self._wake(interrupt=True)
+            return
+        for piece, event in zip(writing, events, strict=True):
+            if not piece.generation.committed(event, piece.tokens) and piece.finish is Finish.OPEN:
+                self.cancel(piece.generation)  # whoever asked has left, or reads far too slowly
+        for piece in batch:
+            if piece.refusal is not None:
+                self._drop(piece.generation, piece.refusal)
+            elif piece.finish is not Finish.OPEN:
+                piece.generation.end(piece.finish)
+                self._release(piece.generation)
+
+    async def _commit_records(self, pieces: Sequence[_Piece]) -> list[Event]:
+        if not pieces:
+            return []
+        async with AsyncExitStack() as turns:
+            states = {
+                session: await turns.enter_async_context(self._book.writing(session, even_fenced=True))
+                for session in sorted({piece.generation.session for piece in pieces})
+            }
+            drafts = [
+                Draft(states[piece.generation.session], (piece.record,))
+                for piece in pieces
+                if piece.record is not None
+            ]
+            return [events[-1] for events in await self._book.commit(drafts)]
+
+    def _drop(self, generation: Generation, refusal: Refusal) -> None:
+        generation.fail(refusal)
+        self._release(generation)
+
+    def _release(self, generation: Generation) -> None:
+        self._by_lane.pop(generation.job.lane, None)
+        if self.generations.get(generation.session) is generation:
+            del self.generations[generation.session]

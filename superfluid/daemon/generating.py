@@ -1,0 +1,120 @@
+"""Use cases around a reply: Generate and Cancel (spec: wire-facts, 8.8 and 8.10)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from superfluid.daemon.book import Book
+from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.generation import Generation, Summary
+from superfluid.daemon.served import ServedModel
+from superfluid.protocol.codes import Finish
+from superfluid.protocol.records import EventBody, GenerationFingerprint, GenerationPrompt
+from superfluid.protocol.refusals import (
+    EmptySession,
+    NothingInFlight,
+    OverWindow,
+    ProtocolRefusal,
+    SessionBusy,
+    ShuttingDown,
+)
+from superfluid.protocol.ticks import pack
+from superfluid.scheduler.job import Job
+from superfluid.sessions.state import SessionState
+
+
+class Generating:
+    """Starts generations and ends them. `closing` refuses new ones while the daemon drains."""
+
+    def __init__(self, book: Book, room: EngineRoom, model: ServedModel) -> None:
+        self._book = book
+        self._room = room
+        self._model = model
+        self.closing = False
+
+    @asynccontextmanager
+    async def generate(self, session: int, max_tokens: int) -> AsyncIterator[Generation | Summary]:
+        """The next turn of a session, or the rest of an open one.
+
+        Gives a `Generation` to follow, or a `Summary` at once where there is nothing to draw. Leaving the block
+        before the end cancels. Raises what the checks of 8.8 refuse.
+        """
+        started = await self._start(session, max_tokens)
+        if started is None:
+            yield Summary((), 0, Finish.OPEN, 0)
+            return
+        try:
+            yield started
+        finally:
+            if not started.ended.is_set():
+                self._room.cancel(started)
+
+    async def _start(self, session: int, max_tokens: int) -> Generation | None:
+        async with self._book.writing(session) as state:
+            if self.closing:
+                raise ShuttingDown
+            if state.permissions:
+                raise ProtocolRefusal(f"session {session} has an open permission request; answer it first")
+            if not state.tokens:
+                raise EmptySession(session)
+            self._check_room(len(state.tokens))
+            if max_tokens == 0:
+                return None
+            if session in self._room.generations:
+                raise SessionBusy(session)
+            opening = self._opening(state)
+            if opening:
+                await self._book.commit_one(state, *opening)
+            generation = self._admit(state, max_tokens)
+            self._room.submit(generation)
+            return generation
+
+    def _opening(self, state: SessionState) -> list[EventBody]:
+        """The records that come before the first draw. An opener that does not fit is not committed."""
+        bodies: list[EventBody] = []
+        fingerprint = self._model.fingerprint(state.params)
+        if fingerprint != state.fingerprint:
+            bodies.append(GenerationFingerprint(fingerprint))
+        opener = self._model.opener(state)
+        self._check_room(len(state.tokens) + len(opener))
+        if opener:
+            bodies.append(GenerationPrompt(opener))
+        return bodies
+
+    def _check_room(self, tokens: int) -> None:
+        if tokens >= self._model.window:
+            raise OverWindow(tokens, self._model.window)
+
+    def _admit(self, state: SessionState, max_tokens: int) -> Generation:
+        job = Job(
+            lane=self._room.next_lane(),
+            session=state.id,
+            qos=state.qos,
+            tokens=pack(state.tokens),
+            params=state.params,
+            offset=0,
+            limit=min(max_tokens, self._model.window - len(state.tokens)),
+            arrived=trio.current_time(),
+        )
+        return Generation(job, self._model.text_after(state), self._model.vocabulary.piece)
+
+    def cancel(self, session: int) -> None:
+        """End what the session generates, queued or running. Raises NothingInFlight."""
+        self._book.live(session)
+        generation = self._room.generations.get(session)
+        if generation is None:
+            raise NothingInFlight(session)
+        self._room.cancel(generation)
+
+    async def cancel_and_wait(self, session: int, seconds: float) -> bool:
+        """As `cancel`, where there is something; whether it ended in time."""
+        generation = self._room.generations.get(session)
+        if generation is None:
+            return True
+        self._room.cancel(generation)
+        with trio.move_on_after(seconds):
+            await generation.ended.wait()
+        return generation.ended.is_set()

@@ -1,0 +1,96 @@
+"""Use cases on a session as a thing kept: SetMeta and Purge (spec: wire-facts, 8.11 and 8.13)."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+from superfluid.daemon.book import Book, Draft
+from superfluid.daemon.bus import Bus
+from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.generating import Generating
+from superfluid.protocol.codes import PurgeMode
+from superfluid.protocol.records import EventBody, Purged, ToolExpired
+from superfluid.protocol.refusals import NotQuiet, SessionPurged
+from superfluid.sessions import decide
+from superfluid.sessions.state import SessionState
+
+QUIET_SECONDS = 10.0
+"""How long a purge waits for each generation that it cancels."""
+
+
+class Keeping:
+    def __init__(self, book: Book, bus: Bus, room: EngineRoom, generating: Generating) -> None:
+        self._book = book
+        self._bus = bus
+        self._room = room
+        self._generating = generating
+
+    async def set_meta(self, session: int, expected_version: int, title: str | None, archived: bool | None) -> int:
+        async with self._book.writing(session) as state:
+            body = decide.set_meta(state, expected_version, title, archived)
+            await self._book.commit_one(state, body)
+            return body.version
+
+    async def purge(self, session: int, expected_generation: int, mode: PurgeMode) -> tuple[int, ...]:
+        """Erase a session, and with Cascade its descendants, from disk and memory; the ids, the session's last.
+
+        Acknowledged once the texts and tokens are in no file of the log and nowhere in the worker.
+        """
+        decide.check_purge(self._book.live(session).generation, session, expected_generation)
+        while True:
+            targets = self._targets(session, mode)
+            if await self._purge_all(targets, session, mode):
+                return targets
+
+    def _targets(self, session: int, mode: PurgeMode) -> tuple[int, ...]:
+        descendants = self._book.heads.descendants(session) if mode is PurgeMode.CASCADE else ()
+        return (*descendants, session)
+
+    async def _purge_all(self, targets: tuple[int, ...], session: int, mode: PurgeMode) -> bool:
+        """False where a fork that was under way has added to the targets meanwhile: then nothing was done."""
+        if any(target in self._book.fenced for target in targets):
+            raise SessionPurged(session)
+        self._book.fenced.update(targets)
+        try:
+            for target in targets:
+                if not await self._generating.cancel_and_wait(target, QUIET_SECONDS):
+                    raise NotQuiet(target)
+            async with AsyncExitStack() as turns:
+                states = await self._take_turns(turns, targets)
+                if self._targets(session, mode) != targets:
+                    return False
+                await self._erase(turns, states, targets, session, mode)
+        finally:
+            self._book.fenced.difference_update(targets)
+        for target in targets:
+            self._bus.end_session(target, "purged")
+        await self._room.forget(targets)
+        return True
+
+    async def _take_turns(self, turns: AsyncExitStack, sessions: tuple[int, ...]) -> dict[int, SessionState]:
+        return {
+            session: await turns.enter_async_context(self._book.writing(session, even_fenced=True))
+            for session in sorted(sessions)
+        }
+
+    async def _erase(
+        self,
+        turns: AsyncExitStack,
+        states: dict[int, SessionState],
+        targets: tuple[int, ...],
+        session: int,
+        mode: PurgeMode,
+    ) -> None:
+        # Children have higher ids than their parents, so these turns too are taken in ascending order.
+        children = self._book.heads.children(session) if mode is PurgeMode.REROOT else ()
+        rerooted = []
+        for child, state in (await self._take_turns(turns, children)).items():
+            inherited = await self._book.read(child, 0, self._book.heads.live(child).own_from)
+            rerooted.append(Draft(state, (decide.reroot(session, inherited),)))
+        purged = [Draft(states[target], _last_words(states[target], mode)) for target in targets]
+        await self._book.purge(purged, rerooted)
+
+
+def _last_words(state: SessionState, mode: PurgeMode) -> tuple[EventBody, ...]:
+    expired = [ToolExpired(call_id, "purged") for call_id, _ in state.open_calls]
+    return (*expired, Purged(state.generation + 1, mode))

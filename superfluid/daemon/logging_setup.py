@@ -1,0 +1,60 @@
+"""The daemon's log: one rotating file, levels by `--log-filter`. It holds ids, counts, times and codes, no texts."""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import os
+from pathlib import Path
+
+LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "off": logging.CRITICAL + 10,
+}
+
+FILE_BYTES, FILES = 8 << 20, 3
+
+
+class BadFilter(ValueError):
+    """A log filter that names no level. `str()` says which part and what it may be."""
+
+
+def parse_filter(text: str) -> dict[str, int]:
+    """Levels by logger name, "" for all others: `info`, or `info,superfluid.engine=debug`. Raises BadFilter."""
+    levels: dict[str, int] = {}
+    for part in text.split(","):
+        name, equals, level = part.strip().rpartition("=")
+        if level.lower() not in LEVELS or (equals and not name):
+            raise BadFilter(f"log filter {part.strip()!r}: expected a level ({', '.join(LEVELS)}) or logger=level")
+        levels[name] = LEVELS[level.lower()]
+    return levels
+
+
+def set_levels(levels: dict[str, int]) -> None:
+    for name, level in levels.items():
+        logging.getLogger(name or "superfluid").setLevel(level)
+
+
+def open_log(path: Path, levels: dict[str, int]) -> logging.Handler:
+    """Send the log to `path`, mode 0600. Raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+    handler = _PrivateFile(path, maxBytes=FILE_BYTES, backupCount=FILES, encoding="utf-8", errors="replace")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s %(message)s"))
+    logger = logging.getLogger("superfluid")
+    logger.addHandler(handler)
+    logger.propagate = False
+    set_levels(levels)
+    logging.raiseExceptions = False  # a full disk must not end the daemon for the sake of its log
+    return handler
+
+
+class _PrivateFile(logging.handlers.RotatingFileHandler):
+    def _open(self):  # type: ignore[no-untyped-def]  # noqa: ANN202
+        stream = super()._open()
+        os.chmod(self.baseFilename, 0o600)
+        return stream

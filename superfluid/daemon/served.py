@@ -1,0 +1,87 @@
+"""The served model as the use cases see it: tokens, template, window. Rendering that may block runs in a thread."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import trio
+
+from superfluid.model.dialect import Conversation, Dialect, required
+from superfluid.model.text import TextStream
+from superfluid.model.vocabulary import Vocabulary
+from superfluid.protocol.records import GenParams, Span
+from superfluid.sessions.state import SessionState, Tail
+
+T = TypeVar("T")
+
+INLINE = 4096
+"""Characters rendered on the event loop; more go to a thread, since tokenising them may take a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """One loaded model. `window` is the most tokens a session may have on the input, its reply included."""
+
+    name: str
+    vocabulary: Vocabulary
+    dialect: Dialect | None
+    window: int
+    build: str
+    identity: bytes
+    """digest of the model file"""
+
+    async def tokens(self, text: str) -> Span:
+        """`text` as it stands, control tokens allowed (wire-facts 8.3)."""
+        return await self._sized(text, lambda: tuple(self.vocabulary.tokenize_long(text, special=True)))
+
+    async def message(self, before: SessionState, role: int, text: str) -> Span:
+        """The span of a message after `before`. Raises ProtocolRefusal, also where there is no template."""
+        dialect, shape = required(self.dialect), conversation(before)
+        return await self._sized(text, lambda: dialect.message(shape, role, text))
+
+    def message_now(self, before: SessionState, role: int, text: str) -> Span:
+        """As `message`, for callers that are in a thread already, or whose text is short."""
+        return required(self.dialect).message(conversation(before), role, text)
+
+    def tokens_now(self, text: str) -> Span:
+        return tuple(self.vocabulary.tokenize_long(text, special=True))
+
+    def opener(self, before: SessionState) -> Span:
+        """What opens the assistant's turn, nothing where the stream goes on as it stands (wire-facts 8.8)."""
+        if self.dialect is None or before.tail not in (Tail.TURN, Tail.FINISHED):
+            return ()
+        return self.dialect.opener(conversation(before))
+
+    def text_after(self, state: SessionState) -> TextStream:
+        """The text of what comes next, with the bytes of a character that the last draw left incomplete."""
+        text = TextStream()
+        if state.tail in (Tail.OPEN, Tail.RAW):
+            for token in state.tokens[state.turn_start :]:
+                if token < self.vocabulary.size:
+                    text.feed(self.vocabulary.piece(token))
+        return text
+
+    def fingerprint(self, params: GenParams) -> int:
+        """What shapes a generation besides its input: model, build, template, sampling without the seed."""
+        dialect = self.dialect.digest if self.dialect is not None else 0
+        facts = (params.temperature, params.top_p, params.min_p, params.top_k, dialect, self.build)
+        digest = hashlib.blake2b(self.identity + repr(facts).encode(), digest_size=8)
+        return int.from_bytes(digest.digest(), "little")
+
+    async def _sized(self, text: str, work: Callable[[], T]) -> T:
+        if len(text) <= INLINE:
+            return work()
+        return await trio.to_thread.run_sync(work)
+
+
+def conversation(state: SessionState) -> Conversation:
+    """The shape of `state` that templates see."""
+    return Conversation(
+        roles=tuple(state.roles),
+        empty=not state.tokens,
+        finished=state.tail is Tail.FINISHED,
+        created_ms=state.created_ms,
+    )

@@ -1,0 +1,226 @@
+"""The composition root: one daemon, from its settings to its end."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import signal
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from superfluid import __version__
+from superfluid.daemon import sizing
+from superfluid.daemon.activity import Activity
+from superfluid.daemon.appending import Appending
+from superfluid.daemon.book import Book
+from superfluid.daemon.branching import Branching
+from superfluid.daemon.bus import Bus
+from superfluid.daemon.config import Observer, ServeConfig, ServerInfo, StartError
+from superfluid.daemon.drain import drain
+from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.generating import Generating
+from superfluid.daemon.keeping import Keeping
+from superfluid.daemon.logging_setup import BadFilter, open_log, parse_filter
+from superfluid.daemon.reading import Reading
+from superfluid.daemon.served import ServedModel
+from superfluid.daemon.transport import Transport
+from superfluid.daemon.use_cases import UseCases
+from superfluid.daemon.worker import LoadRefused, WorkerDied
+from superfluid.model.dialect import dialect_of
+from superfluid.model.gguf import ModelError, ModelFile, inspect, locate
+from superfluid.model.vocabulary import Vocabulary
+from superfluid.protocol.ticks import ALL_LAYERS, Load, Ready
+from superfluid.store.errors import StoreError
+from superfluid.store.lock import DirectoryLock
+from superfluid.store.log import SessionLog
+
+_LOG = logging.getLogger("superfluid.server")
+
+IDENTITY_BYTES = 8 << 20
+"""Front of a model file that tells it from others: its header, with vocabulary and tensor types, lies there."""
+
+
+def run(config: ServeConfig, observer: Observer, transports: Sequence[Transport]) -> None:
+    """Serve over `transports` until SIGTERM or SIGINT, then drain. Raises StartError where it cannot start."""
+    with ExitStack() as stack:
+        levels = _checked_levels(config)
+        file = _find_model(config.model)
+        _make_directory(config.sessions)
+        try:
+            lock = DirectoryLock.acquire(config.sessions, config.socket)
+            stack.callback(lock.release)
+            log_file = config.log_file or config.sessions / "logs" / "serve.log"
+            handler = open_log(log_file, levels)
+            stack.callback(logging.getLogger("superfluid").removeHandler, handler)
+            stack.callback(handler.close)
+            vocabulary = stack.enter_context(Vocabulary(file.path))
+            identity = _identity(file.path)
+            log = SessionLog(config.sessions / f"{_slug(file)}-{identity.hex()[:12]}.db")
+            stack.callback(log.close)
+        except (StoreError, ModelError) as fault:
+            raise StartError(str(fault)) from fault
+        except OSError as fault:
+            raise StartError(f"{fault.filename or config.sessions}: {fault.strerror}") from fault
+        for transport in transports:
+            stack.callback(transport.close)
+            transport.bind()
+        trio.run(_run, _Parts(config, observer, file, vocabulary, identity, log, log_file, tuple(transports)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What is open before the event loop starts."""
+
+    config: ServeConfig
+    observer: Observer
+    file: ModelFile
+    vocabulary: Vocabulary
+    identity: bytes
+    log: SessionLog
+    log_file: Path
+    transports: tuple[Transport, ...]
+
+
+async def _run(parts: _Parts) -> None:
+    config, observer = parts.config, parts.observer
+    bus, activity = Bus(), Activity()
+    book = Book(parts.log, bus, lambda: time.time_ns() // 1_000_000)
+    room = EngineRoom(book, bus, _load(parts), config.worker_argv, observer.notice)
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        ready = await _load_model(room, signals, observer)
+        if ready is None:
+            return
+        cases = _use_cases(parts, ready, book, bus, room)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(room.run)
+            async with trio.open_nursery() as accepting:
+                for transport in parts.transports:
+                    accepting.start_soon(transport.serve, cases, activity, nursery)
+                observer.ready(_info(parts, ready))
+                _LOG.info("ready: %s lanes of %s tokens", config.max_batch, ready.context)
+                await _first_signal(signals)
+                observer.notice("stopping: streams end, the log is flushed")
+                accepting.cancel_scope.cancel()
+            await drain(cases.generating, room, bus, activity, config.drain_timeout)
+            nursery.cancel_scope.cancel()
+    _LOG.info("stopped")
+
+
+async def _load_model(room: EngineRoom, signals: AsyncIterator[int], observer: Observer) -> Ready | None:
+    """The worker's word that it is ready; None where a signal came first. Raises StartError."""
+    ready: Ready | None = None
+    async with trio.open_nursery() as nursery:
+
+        async def give_up_on_signal() -> None:
+            await _first_signal(signals)
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(give_up_on_signal)
+        try:
+            ready = await room.start(observer.loading)
+        except (LoadRefused, WorkerDied) as fault:
+            refused: Exception | None = fault
+        else:
+            refused = None
+        nursery.cancel_scope.cancel()
+    if refused is not None:
+        raise StartError(f"the model does not load: {refused}") from refused
+    return ready
+
+
+async def _first_signal(signals: AsyncIterator[int]) -> None:
+    async for _ in signals:
+        return
+
+
+def _use_cases(parts: _Parts, ready: Ready, book: Book, bus: Bus, room: EngineRoom) -> UseCases:
+    model = ServedModel(
+        name=parts.file.path.stem,
+        vocabulary=parts.vocabulary,
+        dialect=dialect_of(parts.vocabulary),
+        window=ready.context,
+        build=f"{__version__} {ready.build}",
+        identity=parts.identity,
+    )
+    generating = Generating(book, room, model)
+    return UseCases(
+        appending=Appending(book, room, model),
+        branching=Branching(book, model),
+        generating=generating,
+        keeping=Keeping(book, bus, room, generating),
+        reading=Reading(book, bus, room),
+    )
+
+
+def _load(parts: _Parts) -> Load:
+    config = parts.config
+    return Load(
+        model=str(parts.file.path),
+        context=config.max_context or sizing.context(parts.file, config.max_batch),
+        lanes=config.max_batch,
+        spare=sizing.sequences(config.max_batch),
+        threads=config.threads or 0,
+        gpu_layers=ALL_LAYERS if config.gpu_layers is None else config.gpu_layers,
+        host_bytes=config.kv_host_bytes if config.kv_host_bytes is not None else sizing.host_bytes(),
+    )
+
+
+def _info(parts: _Parts, ready: Ready) -> ServerInfo:
+    config = parts.config
+    return ServerInfo(
+        model=parts.file.path.stem,
+        model_path=parts.file.path,
+        devices=ready.devices,
+        gpu_layers=ready.gpu_layers,
+        threads=f"{ready.threads}" if config.threads else f"auto, {ready.threads} now",
+        context=ready.context,
+        lanes=config.max_batch,
+        model_bytes=ready.model_bytes,
+        kv_bytes=ready.kv_bytes,
+        socket=config.socket,
+        sessions=config.sessions,
+        log_file=parts.log_file,
+        chat=parts.vocabulary.template is not None,
+        pid=os.getpid(),
+    )
+
+
+def _checked_levels(config: ServeConfig) -> dict[str, int]:
+    try:
+        return parse_filter(config.log_filter)
+    except BadFilter as fault:
+        raise StartError(str(fault), 2) from fault
+
+
+def _find_model(name: str | None) -> ModelFile:
+    try:
+        return inspect(locate(name))
+    except ModelError as fault:
+        raise StartError(str(fault)) from fault
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.chmod(0o700)
+    except OSError as fault:
+        raise StartError(f"sessions directory {path}: {fault.strerror}") from fault
+
+
+def _identity(path: Path) -> bytes:
+    with path.open("rb") as file:
+        digest = hashlib.blake2b(file.read(IDENTITY_BYTES), digest_size=16)
+    digest.update(path.stat().st_size.to_bytes(8, "little"))
+    return digest.digest()
+
+
+def _slug(file: ModelFile) -> str:
+    """A name for the database that a person recognises; nothing of it is trusted as a path."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", file.path.stem).strip("-")[:40] or "model"

@@ -1,0 +1,33 @@
+"""What `auto` means for memory: how long a session's window is, how much KV may lie in host memory."""
+
+from __future__ import annotations
+
+import psutil
+
+from superfluid.model.gguf import ModelFile
+
+KV_SHARE = 8
+"""The KV of all sequences takes at most one part in so many of the memory that is free at start."""
+
+CONTEXT_LEAST = 512
+CONTEXT_STEP = 256
+CONTEXT_UNKNOWN = 8192
+"""Window of a model that does not say what it was trained on."""
+
+
+def sequences(lanes: int) -> int:
+    """Sequences beside the lanes', which keep the KV of sessions that do not run."""
+    return max(2, lanes // 4)
+
+
+def context(model: ModelFile, lanes: int) -> int:
+    """Tokens a sequence: what the model was trained on, less where the memory would not hold it."""
+    trained = model.context_length or CONTEXT_UNKNOWN
+    a_token = max(1, model.kv_bytes_per_token()) * (lanes + sequences(lanes))
+    fitting = psutil.virtual_memory().available // KV_SHARE // a_token
+    return max(CONTEXT_LEAST, min(trained, fitting // CONTEXT_STEP * CONTEXT_STEP))
+
+
+def host_bytes() -> int:
+    """Bytes of KV in host memory: a part of what is free at start."""
+    return int(psutil.virtual_memory().available // KV_SHARE)

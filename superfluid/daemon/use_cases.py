@@ -1,0 +1,20 @@
+"""All use cases of a daemon, one field a noun: what transports are given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from superfluid.daemon.appending import Appending
+from superfluid.daemon.branching import Branching
+from superfluid.daemon.generating import Generating
+from superfluid.daemon.keeping import Keeping
+from superfluid.daemon.reading import Reading
+
+
+@dataclass(frozen=True, slots=True)
+class UseCases:
+    appending: Appending
+    branching: Branching
+    generating: Generating
+    keeping: Keeping
+    reading: Reading

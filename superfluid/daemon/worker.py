@@ -1,0 +1,170 @@
+"""The engine worker as the daemon sees it: a process to start, frames to send, frames that come back.
+
+The daemon owns its life. It is started with one end of a socket pair and leaves when the other end closes, so no
+crash of the daemon leaves one behind; the daemon notices its death by the end of the stream.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+
+import trio
+
+from superfluid.protocol import postcard
+from superfluid.protocol.errors import DecodeError
+from superfluid.protocol.frames import FrameReader, frame
+from superfluid.protocol.ticks import Load, LoadFailed, Loading, Ready, WorkerReply, WorkerRequest
+
+_LOG = logging.getLogger("superfluid.engine")
+
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+STOP_GRACE = 5.0
+"""Seconds that a worker gets to leave after its socket closed."""
+
+
+class WorkerDied(Exception):
+    """The worker is gone. `str()` says how, for an error text and the log."""
+
+
+class LoadRefused(Exception):
+    """The worker lives but cannot serve this model. `str()` is its reason."""
+
+
+class Worker:
+    """One worker process. One task receives, any may send; its death raises WorkerDied in all of them."""
+
+    def __init__(self, process: subprocess.Popen[bytes], stream: trio.SocketStream) -> None:
+        self._process = process
+        self._stream = stream
+        self._reader = FrameReader()
+        self._sending = trio.StrictFIFOLock()
+
+    @classmethod
+    def spawn(cls, argv: tuple[str, ...] = ()) -> Worker:
+        """Start a worker; `argv` stands in for the engine's own command in tests.
+
+        From this thread, not trio's helper threads: a parent-death signal follows the thread that forked.
+        """
+        ours, theirs = socket.socketpair()
+        try:
+            process = subprocess.Popen(
+                [
+                    *(argv or (sys.executable, "-m", "superfluid.engine")),
+                    *("--fd", str(theirs.fileno()), "--parent", str(os.getpid())),
+                ],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # a Ctrl-C in the terminal is the daemon's to handle
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        return cls(process, trio.SocketStream(trio.socket.from_stdlib_socket(ours)))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def send(self, request: WorkerRequest) -> None:
+        """Send one frame. Raises WorkerDied."""
+        data = frame(postcard.encode(WorkerRequest, request))
+        try:
+            async with self._sending:
+                await self._stream.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as fault:
+            raise WorkerDied(self._obituary()) from fault
+
+    async def replies(self) -> AsyncIterator[WorkerReply]:
+        """What the worker says, until it dies: then WorkerDied."""
+        while True:
+            try:
+                for payload in self._reader.frames():
+                    reply: WorkerReply = postcard.decode(WorkerReply, payload)
+                    yield reply
+                data = await self._stream.receive_some(1 << 16)
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as fault:
+                raise WorkerDied(self._obituary()) from fault
+            except DecodeError as fault:
+                self.kill()
+                raise WorkerDied(f"the engine worker sent what is no frame: {fault}") from fault
+            if not data:
+                raise WorkerDied(self._obituary())
+            self._reader.feed(data)
+
+    async def load(self, request: Load) -> AsyncIterator[int | Ready]:
+        """Load a model: progress in thousandths, `Ready` last. Raises LoadRefused, WorkerDied."""
+        await self.send(request)
+        async for reply in self.replies():
+            match reply:
+                case Loading(permille=permille):
+                    yield permille
+                case Ready():
+                    yield reply
+                    return
+                case LoadFailed(reason=reason):
+                    raise LoadRefused(reason)
+                case _:
+                    raise LoadRefused(f"the engine worker answered {type(reply).__name__} to a load")
+
+    async def forward_log(self) -> None:
+        """Copy the worker's stderr, llama.cpp's words included, into the daemon's log, line by line, to its end."""
+        assert self._process.stderr is not None
+        pipe = trio.lowlevel.FdStream(os.dup(self._process.stderr.fileno()))
+        rest = b""
+        async with pipe:
+            async for data in pipe:
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    self._log_line(line)
+                rest = rest[-4096:]
+        if rest:
+            self._log_line(rest)
+
+    def _log_line(self, line: bytes) -> None:
+        level, _, text = line.decode(errors="replace").strip().partition(": ")
+        if level in _LEVELS:
+            _LOG.log(_LEVELS[level], "%s", text)
+        elif level:
+            _LOG.info("%s", f"{level}: {text}" if text else level)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    async def stop(self) -> None:
+        """Close the socket, wait for the process to leave, kill it where it does not. Shielded from cancellation."""
+        with trio.CancelScope(shield=True):
+            await self._stream.aclose()
+            deadline = trio.current_time() + STOP_GRACE
+            while self._process.poll() is None:
+                if trio.current_time() > deadline:
+                    self._process.kill()
+                await trio.sleep(0.01)
+            if self._process.stderr is not None:
+                self._process.stderr.close()
+
+    def _obituary(self) -> str:
+        try:
+            code = self._process.wait(timeout=1)  # its socket is closed already, so this does not wait in earnest
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return "the engine worker closed its socket and was killed"
+        if code < 0:
+            return f"the engine worker was killed by {signal.Signals(-code).name}"
+        return f"the engine worker left with status {code}"

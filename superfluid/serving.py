@@ -1,0 +1,12 @@
+"""`superfluid serve`: the daemon with its transports."""
+
+from __future__ import annotations
+
+from superfluid.daemon.config import Observer, ServeConfig
+from superfluid.daemon.server import run
+from superfluid.transports.unix_socket import UnixSocket
+
+
+def serve(config: ServeConfig, observer: Observer) -> None:
+    """Serve until SIGTERM or SIGINT, then drain. Raises StartError where it cannot start."""
+    run(config, observer, [UnixSocket(config.socket)])

@@ -1,0 +1,56 @@
+"""One request to one response: the verbs that answer once. Those that stream are each transport's own."""
+
+from __future__ import annotations
+
+from superfluid.daemon.use_cases import UseCases
+from superfluid.protocol import requests, responses
+from superfluid.protocol.refusals import NotInThisBuild, Refusal
+from superfluid.protocol.requests import Request
+from superfluid.protocol.responses import Response
+
+
+async def answer(cases: UseCases, request: Request) -> Response:
+    """The response to a request that does not stream; a refusal becomes `Err`."""
+    try:
+        return await _answer(cases, request)
+    except Refusal as refusal:
+        return responses.Err(str(refusal))
+
+
+async def _answer(cases: UseCases, request: Request) -> Response:
+    match request:
+        case requests.Create(parent, params):
+            return responses.Created(await cases.branching.create(parent, params))
+        case requests.Fork(session, at_event, fork_params):
+            return responses.Created(await cases.branching.fork(session, at_event, fork_params))
+        case requests.Rebase(session, edits, rebase_params):
+            return responses.Created(await cases.branching.rebase(session, edits, rebase_params))
+        case requests.Trim(session, to_event):
+            return responses.Created(await cases.branching.trim(session, to_event))
+        case requests.Append(session, append_text, span):
+            return responses.Committed(await cases.appending.append(session, append_text, span))
+        case requests.AppendMessage(session, role, text):
+            return responses.Committed(await cases.appending.message(session, role, text))
+        case requests.AppendSystem(session, system_text, tools):
+            return responses.Committed(await cases.appending.system(session, system_text, tools))
+        case requests.Cancel(session):
+            cases.generating.cancel(session)
+            return responses.Cancelling()
+        case requests.Read(session, cursor):
+            return responses.Events(await cases.reading.read(session, cursor))
+        case requests.List():
+            return responses.Sessions(cases.reading.list())
+        case requests.Sessions(include_archived):
+            return responses.SessionList(cases.reading.sessions(include_archived))
+        case requests.Tree():
+            return responses.Tree(cases.reading.tree())
+        case requests.Inspect(session):
+            return responses.Inspection(await cases.reading.inspect(session))
+        case requests.SetMeta(session, expected_version, title, archived):
+            return responses.Meta(await cases.keeping.set_meta(session, expected_version, title, archived))
+        case requests.Purge(session, expected_generation, mode):
+            return responses.Purged(await cases.keeping.purge(session, expected_generation, mode))
+        case requests.Generate() | requests.Subscribe() | requests.Unsubscribe():
+            raise AssertionError("streams are the transport's own")
+        case _:
+            raise NotInThisBuild(type(request).__name__)
