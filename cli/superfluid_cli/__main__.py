@@ -1,99 +1,17 @@
-"""The way in: `superfluid`, `python -m superfluid_cli`. Turns every error into a line and an exit code."""
+"""The way in: `superfluid`, `python -m superfluid_cli`."""
 
-from __future__ import annotations
-
-import os
 import sys
 from collections.abc import Sequence
 
-from typer.exceptions import Exit as TyperExit
-from typer.exceptions import TyperException
-from typer.main import get_command
-
-from superfluid_cli import terminal
-from superfluid_cli.app import app
-from superfluid_cli.exits import CliError, Exit
-
-_PROGRAM = "superfluid"
-_COMPLETING = "_SUPERFLUID_COMPLETE"
-
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. No traceback reaches the user, whatever happens."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    """Run one command and return its exit code. Ctrl-C leaves no traceback, not even while modules load."""
     try:
-        _never_refuse_a_character()
-        code = _run(arguments)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return code
-    except BrokenPipeError:
-        _drop_output()
-        return Exit.PIPE
-    except CliError as fault:
-        terminal.complain(str(fault))
-        return fault.code
+        from superfluid_cli.program import run
+
+        return run(sys.argv[1:] if argv is None else list(argv))
     except KeyboardInterrupt:
-        return Exit.CANCELLED
-    except OSError as fault:
-        _drop_output()
-        terminal.complain(_reason(fault))
-        return Exit.FAILURE
-    except Exception as fault:  # a bug: still one line; SUPERFLUID_TRACEBACK shows the rest
-        if os.environ.get("SUPERFLUID_TRACEBACK"):
-            raise
-        terminal.complain(f"internal error: {type(fault).__name__}: {fault}")
-        return Exit.FAILURE
-
-
-def _run(arguments: list[str]) -> int:
-    command = get_command(app)
-    if os.environ.get(_COMPLETING):
-        command.main(args=arguments, prog_name=_PROGRAM)
-    try:
-        with command.make_context(_PROGRAM, arguments) as ctx:
-            code = command.invoke(ctx)
-    except TyperExit as leaving:
-        return leaving.exit_code
-    except TyperException as fault:
-        terminal.complain(_usage(fault))
-        return fault.exit_code
-    return code if isinstance(code, int) else Exit.OK
-
-
-def _usage(fault: TyperException) -> str:
-    """What is wrong with the command line, and where its help is, in one line."""
-    message = fault.format_message().rstrip(".")
-    close = getattr(fault, "possibilities", None)
-    if close:
-        message = f"{fault.message}; did you mean {' or '.join(close)}?"
-    ctx = getattr(fault, "ctx", None)
-    where = f" (see `{ctx.command_path} --help`)" if ctx is not None else ""
-    return message[:1].lower() + message[1:] + where
-
-
-def _reason(fault: OSError) -> str:
-    reason = fault.strerror or str(fault) or type(fault).__name__
-    return f"{fault.filename}: {reason}" if fault.filename else reason
-
-
-def _never_refuse_a_character() -> None:
-    """Text may hold what the locale's encoding lacks; a question mark is better than a crash in mid-reply."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="replace")
-
-
-def _drop_output() -> None:
-    """Let the interpreter's last flush go nowhere: the reader of stdout has left."""
-    try:
-        descriptor = sys.stdout.fileno()
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, descriptor)
-        os.close(nowhere)
-    except (AttributeError, OSError, ValueError):
-        pass
+        return 130
 
 
 if __name__ == "__main__":

@@ -52,21 +52,28 @@ class _Parsed(RuntimeParam):
         return value
 
 
+def _parsed(param: Any) -> Any:
+    """`param`, told to use its own parser."""
+    if isinstance(param, TyperArgument | TyperOption):
+        descriptor = param.type_descriptor
+        param._runtime_param = _Parsed(descriptor.parameter_info, descriptor.annotation)
+    return param
+
+
 class Command(TyperCommand):
     """A command whose parameters are strings, flags, or have a `parser`."""
 
-    def __init__(self, name: str | None, **attributes: Any) -> None:
-        super().__init__(name, **attributes)
-        for param in self.params:
-            assert isinstance(param, TyperArgument | TyperOption)
-            descriptor = param.type_descriptor
-            param._runtime_param = _Parsed(descriptor.parameter_info, descriptor.annotation)
+    def get_params(self, ctx: typer.Context) -> list[Any]:  # type: ignore[override]
+        return [_parsed(param) for param in super().get_params(ctx)]
 
 
 class LazyGroup(TyperGroup):
     """A group whose commands are the entries of `table`, in its order."""
 
     table: ClassVar[Mapping[str, Entry]] = {}
+
+    def get_params(self, ctx: typer.Context) -> list[Any]:  # type: ignore[override]
+        return [_parsed(param) for param in super().get_params(ctx)]
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         return list(self.table)

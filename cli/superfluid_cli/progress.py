@@ -40,7 +40,7 @@ class Watcher:
         if self._rich:
             if self._bar is None:
                 self._start_bar()
-            self._bar.update(self._task, completed=permille)
+            self._bar.update(self._task, completed=permille, refresh=True)
         elif not self._announced:
             terminal.note("loading the model")
         self._announced = True
@@ -62,7 +62,12 @@ class Watcher:
 
         console = Console(stderr=True, color_system="auto" if terminal.colourful(sys.stderr) else None)
         self._bar = Progress(
-            TextColumn("loading the model"), BarColumn(), TaskProgressColumn(), console=console, transient=True
+            TextColumn("loading the model"),
+            BarColumn(),
+            TaskProgressColumn(),
+            console=console,
+            transient=True,
+            auto_refresh=False,  # drawn when there is news: no thread beside the daemon's loop
         )
         self._task = self._bar.add_task("load", total=1000)
         self._bar.start()

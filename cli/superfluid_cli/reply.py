@@ -57,8 +57,8 @@ class _Screen:
         match event.body:
             case records.Generated(text=text, channel=Channel.TEXT) if text:
                 self._end_thought()
+                self._open_line = not text.endswith("\n")  # first: Ctrl-C may come right after the write
                 terminal.write(text if self._raw else terminal.safe(text))
-                self._open_line = not text.endswith("\n")
             case records.Generated(text=text, channel=Channel.REASONING) if text and self._watched:
                 assert sys.stderr is not None
                 sys.stderr.write(terminal.dim(terminal.safe(text), sys.stderr))

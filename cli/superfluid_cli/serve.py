@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from superfluid_cli import places, terminal, values
 from superfluid_cli.exits import Exit, UsageError
+
+if TYPE_CHECKING:
+    from superfluid.daemon.config import Observer, ServeConfig
 
 
 def _option(
@@ -132,6 +136,7 @@ NoTui = Annotated[bool, _option("--no-tui", help="Accepted for compatibility: th
 
 
 def serve(
+    ctx: typer.Context,
     model: Model = None,
     model_option: ModelOption = None,
     socket: Socket = None,
@@ -150,11 +155,11 @@ def serve(
     no_tui: NoTui = False,
 ) -> int:
     """Load a model and serve sessions on it until SIGTERM or Ctrl-C, which let replies in progress finish."""
-    if verbose and log_filter is not None:
-        raise UsageError("--verbose and --log-filter both say what to log; give one")
+    log_file = _one_of(ctx, "log_file", log_file, "log_dir", log_dir and log_dir / "serve.log")
+    level = _one_of(ctx, "verbose", "debug" if verbose else None, "log_filter", log_filter)
     settings: dict[str, Any] = {
-        "model": _one_of("MODEL", model, "--model", model_option),
-        "socket": (socket or places.default_socket()).absolute(),
+        "model": _one_of(ctx, "model", model, "model_option", model_option),
+        "socket": _listening(socket),
         "sessions": (sessions or places.default_sessions()).absolute(),
         "max_context": values.unless_auto(max_context),
         "max_batch": max_batch,
@@ -162,31 +167,60 @@ def serve(
         "gpu_layers": values.unless_auto(gpu_layers),
         "kv_host_bytes": values.unless_auto(kv_host_mb),
         "drain_timeout": drain_timeout,
-        "log_file": _one_of("--log-file", log_file, "--log-dir", log_dir and log_dir / "serve.log"),
-        "log_filter": "debug" if verbose else log_filter or "info",
+        "log_file": log_file,
+        "log_filter": level or "info",
     }
     return _run(settings)
 
 
-def _one_of(first: str, here: Any, second: str, there: Any) -> Any:
-    """Whichever is given. Raises UsageError where both are and differ."""
-    if here is not None and there is not None and here != there:
-        raise UsageError(f"{first} and {second} both name one, and not the same: {here} and {there}")
-    return here if here is not None else there
+_FLAGS = {"model": "MODEL", "model_option": "--model"}
+
+
+def _one_of(ctx: typer.Context, first: str, here: Any, second: str, there: Any) -> Any:
+    """Whichever of two parameters is given; one on the command line wins over one from the environment.
+
+    Raises UsageError where both are given in the same place and differ.
+    """
+    if here is None or there is None or here == there:
+        return there if here is None else here
+    typed = [_typed(ctx, name) for name in (first, second)]
+    if typed[0] != typed[1]:
+        return here if typed[0] else there
+    names = [_FLAGS.get(name, "--" + name.replace("_", "-")) for name in (first, second)]
+    raise UsageError(f"{names[0]} and {names[1]} contradict each other: {here} and {there}")
+
+
+def _typed(ctx: typer.Context, name: str) -> bool:
+    """Whether a parameter stood on the command line."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _listening(socket: Path | None) -> Path:
+    """Where to listen, as an absolute path: that is what has to fit."""
+    path = (socket or places.default_socket()).absolute()
+    if not places.fits(path):
+        raise UsageError(f"--socket: {path} is too long: at most {places.LONGEST_SOCKET_PATH} bytes fit")
+    return path
 
 
 def _run(settings: dict[str, Any]) -> int:
     """Run the daemon in this process until it has drained."""
-    from superfluid.daemon.server import serve as serve_daemon
-
     from superfluid.daemon.config import ServeConfig, StartError
     from superfluid_cli.progress import Watcher
 
     with Watcher() as watcher:
         try:
-            serve_daemon(ServeConfig(**settings), watcher)
+            _daemon()(ServeConfig(**settings), watcher)
         except StartError as fault:
             watcher.close()
             terminal.complain(str(fault))
             return fault.exit_code
     return Exit.OK
+
+
+def _daemon() -> Callable[[ServeConfig, Observer], None]:
+    """The daemon's way in. Imported when nothing else can go wrong: it brings trio and the model's library."""
+    from superfluid.daemon.server import serve as run
+
+    return run
