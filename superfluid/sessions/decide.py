@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 from superfluid.protocol.codes import Role
 from superfluid.protocol.records import (
@@ -35,20 +36,23 @@ from superfluid.protocol.refusals import (
     PurgeConflict,
     SystemTooLate,
 )
-from superfluid.protocol.wire import U64_MAX
+from superfluid.protocol.wire import U64_MAX, single
 from superfluid.sessions.state import SessionState
 
 CLIENT_ROLES = (Role.SYSTEM, Role.USER, Role.ASSISTANT)
 
 
 def check_params(params: GenParams) -> GenParams:
-    """`params`, fit to sample with. The original checks nothing, and then draws from NaN."""
-    if not (math.isfinite(params.temperature) and params.temperature >= 0):
+    """`params`, fit to sample with, as the log will give them back. The original checks nothing, and draws from NaN."""
+    fit = replace(
+        params, temperature=single(params.temperature), top_p=single(params.top_p), min_p=single(params.min_p)
+    )
+    if not (math.isfinite(fit.temperature) and fit.temperature >= 0):
         raise ProtocolRefusal(f"params.temperature is {params.temperature}; it must be a number, 0 (greedy) or more")
     for name, value in (("top_p", params.top_p), ("min_p", params.min_p)):
         if not 0 <= value <= 1:
             raise ProtocolRefusal(f"params.{name} is {value}; it must be from 0 to 1")
-    return params
+    return fit
 
 
 def create(parent: int | None, params: GenParams) -> EventBody:
@@ -74,9 +78,10 @@ def check_role(role: int) -> Role:
 
 
 def message(role: int, text: str, rendered: Span) -> EventBody:
+    known = check_role(role)
     if not rendered:
         raise ProtocolRefusal("the model's chat template renders nothing for this message")
-    return Message(check_role(role), text, rendered)
+    return Message(known, text, rendered)
 
 
 def check_system(state: SessionState) -> None:

@@ -165,10 +165,11 @@ class SessionState:
             case records.ToolUse(name=name, arguments=arguments):
                 self.calls[event_id] = Call(name, arguments)
             case records.ToolResult(call_id=call_id, span=span):
-                self.tokens.extend(span)
-                self.turn_start = len(self.tokens)
-                self.roles.append(Role.TOOL)
-                self.tail = Tail.TURN
+                if span:  # as for other records: what puts nothing on the input leaves its end as it is
+                    self.tokens.extend(span)
+                    self.turn_start = len(self.tokens)
+                    self.roles.append(Role.TOOL)
+                    self.tail = Tail.TURN
                 self._settle(call_id, LedgerState.SUCCEEDED)
             case records.ToolOutcome(call_id=call_id, outcome=outcome):
                 failed = outcome == ToolOutcomeCode.FAILED
