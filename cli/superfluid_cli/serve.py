@@ -221,6 +221,6 @@ def _run(settings: dict[str, Any]) -> int:
 
 def _daemon() -> Callable[[ServeConfig, Observer], None]:
     """The daemon's way in. Imported when nothing else can go wrong: it brings trio and the model's library."""
-    from superfluid.daemon.server import serve as run
+    from superfluid.serving import serve as run
 
     return run

@@ -10,7 +10,7 @@ from superfluid_cli import places
 
 _SIZES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _TIMES = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_LEVELS = ("debug", "info", "warning", "error", "critical")
+_LEVELS = ("debug", "info", "warn", "warning", "error", "off")
 ALL_LAYERS = (1 << 31) - 1
 """What `--gpu-layers all` asks for; the same number as `superfluid.protocol.ticks.ALL_LAYERS`."""
 

@@ -27,13 +27,13 @@ def run(arguments: Sequence[str], env: dict[str, str], **options: Any) -> subpro
 class OnTerminal:
     """A process whose three streams are one pty; `output` grows as it is read."""
 
-    def __init__(self, arguments: Sequence[str], env: dict[str, str]) -> None:
+    def __init__(self, arguments: Sequence[str], env: dict[str, str], program: Sequence[str] = PROGRAM) -> None:
         self.output = ""
         self._master, slave = pty.openpty()
         self._data = b""
         self._waited = 0
         self.process = subprocess.Popen(
-            [*PROGRAM, *arguments], env=env, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+            [*program, *arguments], env=env, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
         )
         os.close(slave)
 

@@ -68,6 +68,19 @@ def test_ctrl_c_where_nothing_can_be_cancelled_hangs_up(server: FakeServer, env:
 
 
 @pytest.mark.usefixtures("interruptible")
+def test_a_second_ctrl_c_does_not_wait_for_the_end(server: FakeServer, env: Env) -> None:
+    server.expect(requests.Generate(1, 1024), text(3, "One"), Until(requests.Cancel), text(4, " two"))
+    server.expect(requests.Cancel(1), responses.Cancelling())
+    with start(["session", "generate", "1"], env) as process:
+        read_until(process.stdout, b"One")
+        process.send_signal(signal.SIGINT)
+        read_until(process.stdout, b" two")
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=DEADLINE) == (b"\n", b"")
+    assert process.returncode == 130
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_a_watch(server: FakeServer, env: Env) -> None:
     seen = responses.SubEvent(1, event(0, records.EpochBump()))
     server.expect(requests.Subscribe(1, 0, False), responses.Subscribed(1), seen)
@@ -222,6 +235,38 @@ def test_purge_asks(server: FakeServer, env: Env) -> None:
         terminal.read_until("[y/N]")
         terminal.type("y\n")
         assert terminal.finish() == 0
+
+
+SERVE = """
+import sys, types
+from pathlib import Path
+from superfluid.daemon.config import ServerInfo
+
+def serve(config, observer):
+    observer.loading(0)
+    observer.loading(420)
+    observer.notice("still at it")
+    p = Path("/p")
+    observer.ready(ServerInfo("tiny", p, ("GPU 0",), 2**31 - 1, "2", 512, 1, 2**30, 2**20, p, p, p, False, 7))
+
+sys.modules["superfluid.serving"] = module = types.ModuleType("superfluid.serving")
+module.serve = serve
+from superfluid_cli.__main__ import main
+sys.exit(main(["serve"]))
+"""
+
+
+@pytest.mark.parametrize("colour", [True, False])
+def test_serve_draws_a_bar(env: Env, colour: bool) -> None:
+    with OnTerminal(["-c", SERVE], env if colour else env | {"NO_COLOR": "1"}, PROGRAM[:1]) as terminal:
+        assert terminal.finish() == 0
+    assert "42%" in terminal.output
+    assert "still at it" in terminal.output
+    assert "model     tiny  (no chat template: raw text only)\r\n" in terminal.output
+    assert "devices   GPU 0, all layers on the GPU\r\n" in terminal.output
+    assert bool(re.search(r"\x1b\[[0-9;]*m", terminal.output)) is colour
+    hidden, shown = terminal.output.rfind("\x1b[?25l"), terminal.output.rfind("\x1b[?25h")
+    assert hidden < shown, "the cursor is left hidden"
 
 
 @pytest.mark.usefixtures("interruptible")

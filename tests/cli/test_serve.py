@@ -47,9 +47,9 @@ class StandIn:
 @pytest.fixture
 def daemon(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     stand_in = StandIn()
-    module = types.ModuleType("superfluid.daemon.server")
+    module = types.ModuleType("superfluid.serving")
     module.serve = stand_in.serve  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "superfluid.daemon.server", module)
+    monkeypatch.setitem(sys.modules, "superfluid.serving", module)
     return stand_in
 
 

@@ -328,7 +328,7 @@ def test_edit_replaces_a_message_and_what_follows(cli: Cli, server: FakeServer) 
     ("rest", "message"),
     [
         ((), "session 1 has no event 2"),
-        ((event(2, records.EpochBump()),), "event 2 of session 1 is a EpochBump record, not a message"),
+        ((event(2, records.EpochBump()),), "event 2 of session 1 is no message but EpochBump"),
     ],
 )
 def test_edit_of_what_is_no_message(cli: Cli, server: FakeServer, rest: Any, message: str) -> None:

@@ -96,7 +96,7 @@ def _role_of(rest: tuple[records.Event, ...], session: int, event: int) -> int:
         raise CliError(f"session {session} has no event {event}")
     body = rest[0].body
     if not isinstance(body, records.Message):
-        raise CliError(f"event {event} of session {session} is a {type(body).__name__} record, not a message")
+        raise CliError(f"event {event} of session {session} is no message but {type(body).__name__}")
     return body.role
 
 
