@@ -1,0 +1,33 @@
+"""Daemons for tests: one for a whole module where tests do not disturb each other, or as many as a test wants."""
+
+import pytest
+
+from tests.support.daemon import Daemon
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A daemon on the embedded model. Tests make sessions of their own and assert about nothing else."""
+    with Daemon(tmp_path_factory.mktemp("shared")) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def client(shared):
+    with shared.client() as client:
+        yield client
+
+
+@pytest.fixture
+def daemons(tmp_path):
+    """A maker of daemons; what a test leaves running is killed."""
+    made = []
+
+    def make(**settings):
+        daemon = Daemon(tmp_path, **settings)
+        made.append(daemon)
+        return daemon
+
+    yield make
+    for daemon in made:
+        daemon.close()
