@@ -43,7 +43,7 @@ CLIENT_ROLES = (Role.SYSTEM, Role.USER, Role.ASSISTANT)
 
 
 def check_params(params: GenParams) -> GenParams:
-    """`params`, fit to sample with, as the log will give them back. The original checks nothing, and draws from NaN."""
+    """`params`, fit to sample with and as the log will give them back. The original draws from NaN."""
     fit = replace(
         params, temperature=single(params.temperature), top_p=single(params.top_p), min_p=single(params.min_p)
     )

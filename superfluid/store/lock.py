@@ -25,13 +25,17 @@ class DirectoryLock:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as fault:
             raise StoreError(f"{path}: {fault.strerror}") from fault
-        file = os.fdopen(descriptor, "r+")
+        file = os.fdopen(descriptor, "r+", encoding="utf-8", errors="replace")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            os.fchmod(descriptor, 0o600)  # whatever the umask
+        except BlockingIOError:
             holder = _holder(file.read(4096))
             file.close()
             raise StoreError(f"{sessions} is in use by another daemon{holder}") from None
+        except OSError as fault:
+            file.close()
+            raise StoreError(f"{path}: {fault.strerror}") from fault
         try:
             file.seek(0)
             file.truncate()

@@ -32,7 +32,12 @@ _HEAD_COLUMNS = (
     " open_calls, pin_deadline_ms, born_qos, born_invariant"
 )
 
-_SELECT_HEADS = f"SELECT {_HEAD_COLUMNS}, (SELECT body FROM records WHERE key = title_key AND erased = 0) FROM heads"
+_SELECT_HEADS = f"SELECT {_HEAD_COLUMNS} FROM heads"
+
+_SELECT_RECORDS = (
+    "SELECT event, epoch, ts, digest, body FROM records"
+    " WHERE session = ? AND event >= ? AND event < ? AND erased = 0 ORDER BY event LIMIT ?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,16 @@ class SessionLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._writer = connect(path, writer=True)
-        self._reader = connect(path, writer=False)
+        try:
+            self._reader = connect(path, writer=False)
+        except StoreError:
+            self._writer.close()
+            raise
+        try:
+            # A purge that was killed before its own truncation left what it erased in the write-ahead log.
+            self.truncate()
+        except StoreError:
+            pass  # a full disk, or somebody who reads: neither keeps the log from being read
 
     def close(self) -> None:
         self._reader.close()
@@ -68,8 +82,8 @@ class SessionLog:
     @property
     def store_id(self) -> bytes:
         """Sixteen bytes minted with the database."""
-        value: bytes = self._writer.execute("SELECT value FROM facts WHERE name = 'store_id'").fetchone()[0]
-        return value
+        ((value,),) = self._read("SELECT value FROM facts WHERE name = 'store_id'", ())
+        return bytes(value)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -146,7 +160,7 @@ class SessionLog:
                 head.generation,
                 head.purged,
                 head.open_calls,
-                head.pin_deadline_ms,
+                _signed(head.pin_deadline_ms),
                 head.born_qos,
                 head.born_invariant,
             ),
@@ -160,7 +174,7 @@ class SessionLog:
         )
 
     def _copy(self, segment: Segment, child: int) -> None:
-        for event in self._page_through(self._writer, segment):
+        for event in self._expanded(self._writer, segment):
             body = postcard.encode(EventBody, event.body)
             digest = _digest(child, event.event_id, event.epoch, event.ts_unix_ms, body)
             self._writer.execute(
@@ -170,15 +184,18 @@ class SessionLog:
 
     def _erase(self, session: int) -> None:
         # Zeros of the same length go where the body was: SQLite overwrites a row that keeps its size in place.
+        # The checksum goes too: it would confirm a guess at a short text.
         self._writer.execute(
-            "UPDATE records SET body = zeroblob(length(body)), erased = 1 WHERE session = ? AND erased = 0",
+            "UPDATE records SET digest = zeroblob(length(digest)), body = zeroblob(length(body)), erased = 1"
+            " WHERE session = ? AND erased = 0",
             (session,),
         )
         self._erase_snapshots(session)
 
     def _erase_snapshots(self, session: int) -> None:
         self._writer.execute(
-            "UPDATE snapshots SET state = zeroblob(length(state)), erased = 1 WHERE session = ? AND erased = 0",
+            "UPDATE snapshots SET digest = zeroblob(length(digest)), state = zeroblob(length(state)), erased = 1"
+            " WHERE session = ? AND erased = 0",
             (session,),
         )
 
@@ -186,27 +203,30 @@ class SessionLog:
 
     def heads(self) -> tuple[Head, ...]:
         """Every session, tombstones included, ids ascending."""
-        return tuple(_head(row) for row in self._read(f"{_SELECT_HEADS} ORDER BY id", ()))
+        return tuple(self._head(row) for row in self._read(f"{_SELECT_HEADS} ORDER BY id", ()))
 
     def head(self, session: int) -> Head | None:
         """The head of one session, None where there is none."""
         rows = self._read(f"{_SELECT_HEADS} WHERE id = ?", (session,))
-        return _head(rows[0]) if rows else None
+        return self._head(rows[0]) if rows else None
 
     def read(self, segments: Iterable[Segment]) -> Iterator[Event]:
         """The records of `segments`, in order, a page at a time. Raises DamagedRecord at the first that is."""
         for segment in segments:
-            yield from self._page_through(self._reader, segment)
+            yield from self._expanded(self._reader, segment)
 
     def snapshot(self, session: int, most: int) -> SessionState | None:
         """The session's latest snapshot of at most `most` events, None where there is none that is whole."""
-        rows = self._read(
-            "SELECT event, digest, state FROM snapshots WHERE session = ? AND event <= ? AND erased = 0"
-            " ORDER BY event DESC LIMIT 1",
-            (session, most),
-        )
+        try:
+            rows = self._read(
+                "SELECT event, digest, state FROM snapshots WHERE session = ? AND event <= ? AND erased = 0"
+                " ORDER BY event DESC LIMIT 1",
+                (session, most),
+            )
+        except _CorruptPage:
+            return None
         for event, digest, state in rows:
-            if digest == _digest(session, event, 0, 0, state):
+            if _is_whole(session, event, 0, 0, digest, state):
                 try:
                     return snapshot.load(state)
                 except DecodeError:
@@ -227,28 +247,38 @@ class SessionLog:
                     yield damaged
                     at = damaged.event + 1
 
+    def _expanded(self, connection: sqlite3.Connection, segment: Segment) -> Iterator[Event]:
+        """As `_page_through`, each `Rerooted` with its prefix."""
+        for event in self._page_through(connection, segment):
+            if isinstance(event.body, records.Rerooted) and not event.body.prefix:
+                body = self._with_prefix(connection, segment.session, event.event_id, event.body)
+                yield Event(event.event_id, event.epoch, event.ts_unix_ms, body)
+            else:
+                yield event
+
     def _page_through(self, connection: sqlite3.Connection, segment: Segment) -> Iterator[Event]:
         at = segment.start
         while at < segment.stop:
-            rows = self._read(
-                "SELECT event, epoch, ts, digest, body FROM records"
-                " WHERE session = ? AND event >= ? AND event < ? AND erased = 0 ORDER BY event LIMIT ?",
-                (segment.session, at, segment.stop, PAGE),
-                connection,
-            )
+            rows = self._page(connection, segment, at)
             for event_id, epoch, ts, digest, body in rows:
-                if event_id != at or digest != _digest(segment.session, event_id, epoch, ts, body):
+                if event_id != at or not _is_whole(segment.session, event_id, epoch, ts, digest, body):
                     raise DamagedRecord(segment.session, at)
                 try:
-                    decoded = postcard.decode(EventBody, body)
+                    yield Event(event_id, epoch, ts, postcard.decode(EventBody, body))
                 except DecodeError:
                     raise DamagedRecord(segment.session, at) from None
-                if isinstance(decoded, records.Rerooted) and not decoded.prefix:
-                    decoded = self._with_prefix(connection, segment.session, event_id, decoded)
-                yield Event(event_id, epoch, ts, decoded)
                 at += 1
             if not rows:
                 raise DamagedRecord(segment.session, at)
+
+    def _page(self, connection: sqlite3.Connection, segment: Segment, at: int) -> list[tuple[Any, ...]]:
+        """The next rows, one at least where there is one; DamagedRecord where SQLite cannot read the first."""
+        for most in (PAGE, 1):
+            try:
+                return self._read(_SELECT_RECORDS, (segment.session, at, segment.stop, most), connection)
+            except _CorruptPage:
+                continue
+        raise DamagedRecord(segment.session, at)
 
     def _with_prefix(
         self, connection: sqlite3.Connection, session: int, event_id: int, body: records.Rerooted
@@ -264,13 +294,50 @@ class SessionLog:
         )
         return records.Rerooted(body.purged_parent, prefix)
 
+    def _head(self, row: tuple[Any, ...]) -> Head:
+        return Head(
+            id=row[0],
+            parent=row[1],
+            fork_at=row[2],
+            own_from=row[3],
+            events=row[4],
+            tokens=row[5],
+            epoch=row[6],
+            title=self._title(row[0], row[7]) if row[7] is not None else None,
+            archived=bool(row[8]),
+            meta_version=row[9],
+            generation=row[10],
+            purged=bool(row[11]),
+            open_calls=row[12],
+            pin_deadline_ms=_unsigned(row[13]),
+            born_qos=row[14],
+            born_invariant=bool(row[15]),
+        )
+
+    def _title(self, session: int, key: int) -> str | None:
+        """The title in one record; None where it is damaged: the session says so when it is touched."""
+        query = "SELECT event, epoch, ts, digest, body FROM records WHERE key = ? AND erased = 0"
+        try:
+            for row in self._read(query, (key,)):
+                if _is_whole(session, *row):
+                    meta = postcard.decode(EventBody, row[4])
+                    return meta.title if isinstance(meta, records.MetaUpdated) else None
+        except (_CorruptPage, DecodeError):
+            pass
+        return None
+
     def _read(
         self, query: str, values: tuple[int, ...], connection: sqlite3.Connection | None = None
     ) -> list[tuple[Any, ...]]:
         try:
             return (connection or self._reader).execute(query, values).fetchall()
         except sqlite3.Error as fault:
-            raise StoreError(str(fault)) from fault
+            corrupt = getattr(fault, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT
+            raise (_CorruptPage if corrupt else StoreError)(str(fault)) from fault
+
+
+class _CorruptPage(StoreError):
+    """SQLite itself found damage on the way to a row."""
 
 
 class _Transaction:
@@ -292,8 +359,11 @@ class _Transaction:
                 return
         except sqlite3.Error as refused:
             fault = refused
-        if self._connection.in_transaction:  # SQLite has rolled back by itself after some failures
-            self._connection.execute("ROLLBACK")
+        try:
+            if self._connection.in_transaction:  # SQLite has rolled back by itself after some failures
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error as refused:
+            fault = refused
         if isinstance(fault, sqlite3.Error):
             raise StoreError(str(fault)) from fault
 
@@ -303,35 +373,21 @@ def _stored(body: EventBody) -> EventBody:
     return records.Rerooted(body.purged_parent, ()) if isinstance(body, records.Rerooted) else body
 
 
+def _is_whole(session: int, event: Any, epoch: Any, ts: Any, digest: Any, body: Any) -> bool:
+    """Whether a row is what was written. After damage, its columns may be of any type."""
+    numbers = all(type(number) is int and number >= 0 for number in (event, epoch, ts))
+    return numbers and type(body) is bytes and digest == _digest(session, event, epoch, ts, body)
+
+
+def _signed(number: int) -> int:
+    """An unsigned number of 64 bits as SQLite can hold it."""
+    return number - (1 << 64) if number >> 63 else number
+
+
+def _unsigned(number: int) -> int:
+    return number % (1 << 64)
+
+
 def _digest(session: int, event: int, epoch: int, ts: int, body: bytes) -> bytes:
     place = b"".join(number.to_bytes(8, "little") for number in (session, event, epoch, ts))
     return hashlib.blake2b(place + body, digest_size=8).digest()
-
-
-def _head(row: tuple[Any, ...]) -> Head:
-    title_body = row[16]
-    title = None
-    if title_body is not None:
-        try:
-            meta = postcard.decode(EventBody, title_body)
-            title = meta.title if isinstance(meta, records.MetaUpdated) else None
-        except DecodeError:
-            title = None  # the record is damaged: the session says so when it is touched
-    return Head(
-        id=row[0],
-        parent=row[1],
-        fork_at=row[2],
-        own_from=row[3],
-        events=row[4],
-        tokens=row[5],
-        epoch=row[6],
-        title=title,
-        archived=bool(row[8]),
-        meta_version=row[9],
-        generation=row[10],
-        purged=bool(row[11]),
-        open_calls=row[12],
-        pin_deadline_ms=row[13],
-        born_qos=row[14],
-        born_invariant=bool(row[15]),
-    )

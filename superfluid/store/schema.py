@@ -67,18 +67,26 @@ def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
     try:
         if writer:
             # Created with its mode before SQLite sees it, whatever the umask; -wal and -shm inherit the mode.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            # An existing one is not opened here: closing it would drop the locks that SQLite holds on it elsewhere.
+            try:
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            except FileExistsError:
+                pass
             os.chmod(path, 0o600)
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
         connection.execute("PRAGMA secure_delete = ON")
+        connection.execute("PRAGMA temp_store = MEMORY")  # no temporary files with pieces of records in them
         if not writer:
             connection.execute("PRAGMA query_only = ON")
+            connection.text_factory = bytes  # nothing in it is text, but after damage anything may look like it
             return connection
+        _refuse_others(connection, path)
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise StoreError(f"{path}: this file system has no write-ahead log (journal mode {mode})")
         connection.execute("PRAGMA synchronous = FULL")
-        _migrate(connection, path)
+        _migrate(connection)
+        connection.text_factory = bytes
     except (sqlite3.Error, OSError) as fault:
         if connection is not None:
             connection.close()
@@ -90,12 +98,20 @@ def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
     return connection
 
 
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+def _refuse_others(connection: sqlite3.Connection, path: Path) -> None:
+    """Raises StoreError for a database that this build cannot go on with, before anything is written to it."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > VERSION:
+        raise StoreError(f"{path} was written by a newer build: its version is {version}, this build reads {VERSION}")
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if version < 0 or (version == 0) != (tables == 0):
+        raise StoreError(f"{path} is a database, but no session log")
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == VERSION:
         return
-    if version > VERSION:
-        raise StoreError(f"{path} was written by a newer build: its version is {version}, this build reads {VERSION}")
     connection.execute("BEGIN IMMEDIATE")
     try:
         for statement in _TABLES.split(";\n"):

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for the bodies that a daemon writes to a session, with call ids that mostly mean something."""
+"""Hypothesis strategies for the bodies that a daemon writes to a session; most call ids mean something."""
 
 from hypothesis import strategies as st
 

@@ -194,7 +194,7 @@ def test_append_takes_the_span_as_given_else_the_text():
     assert decide.append(None, (1, 2), ()) == records.Appended(None, (1, 2))
     assert decide.append("t", (), (9,)) == records.Appended("t", (9,))
     for text in (None, ""):
-        with pytest.raises(ProtocolRefusal, match="^protocol: append"):
+        with pytest.raises(ProtocolRefusal, match=r"^protocol: append"):
             decide.append(text, (), ())
 
 
@@ -208,7 +208,7 @@ def test_roles_that_no_client_may_use(role):
 @pytest.mark.parametrize("role", [0, 1, 2])
 def test_roles_that_a_client_may_use(role):
     assert decide.message(role, "", (1,)) == records.Message(role, "", (1,))
-    with pytest.raises(ProtocolRefusal, match="^protocol: "):
+    with pytest.raises(ProtocolRefusal, match=r"^protocol: "):
         decide.message(role, "x", ())
 
 
@@ -248,7 +248,7 @@ def test_metadata_has_a_version(world, session):
 def test_classes_of_service():
     for class_ in range(4):
         assert decide.set_qos(class_, True) == records.QosSet(class_, True)
-    with pytest.raises(ProtocolRefusal, match="^protocol: unknown QoS class 4"):
+    with pytest.raises(ProtocolRefusal, match=r"^protocol: unknown QoS class 4"):
         decide.set_qos(4, False)
 
 

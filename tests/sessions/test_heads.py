@@ -64,7 +64,7 @@ def test_a_cascade_lists_descendants_before_their_ancestors():
 
 def test_names_of_what_is_not_there():
     world, sessions = chain(1)
-    with pytest.raises(UnknownSession, match="^unknown session 99$"):
+    with pytest.raises(UnknownSession, match=r"^unknown session 99$"):
         world.heads.live(99)
     assert world.heads.any(99) is None
     world.purge(sessions[1], PurgeMode.CASCADE)

@@ -145,7 +145,7 @@ def test_any_rebase_keeps_what_its_edits_do_not_name(data):
     kept = [e for e in parent[chosen[0].from_ :] if e.event_id not in gone]
     mine = change.events[1:]
     replacing = [edit for edit in chosen if isinstance(edit, Replace)]
-    in_stream = [e for e in kept if isinstance(e.body, COPIED + (records.ToolUse, records.ToolResult))]
+    in_stream = [e for e in kept if isinstance(e.body, (*COPIED, records.ToolUse, records.ToolResult))]
     assert len(mine) == len(in_stream) + len(replacing)
 
     places = iter(mine)
