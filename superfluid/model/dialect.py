@@ -58,6 +58,8 @@ class _Delta:
 
     before: str
     text: str
+    open: bool = False
+    """more text of the same turn is to follow"""
 
 
 class _NoPlace(Exception):
@@ -117,7 +119,15 @@ class Dialect:
         return self._span(before, delta)
 
     def _span(self, before: Conversation, delta: _Delta) -> tuple[int, ...]:
-        ids = self._tokenizer.ids(delta.text, before=delta.before)
+        if delta.open:
+            # white space at the end is split as it is before a word
+            ids = self._tokenizer.ids(delta.text + "a", before=delta.before)
+            if self._vocabulary.piece(ids[-1]) == b"a":
+                ids.pop()
+            else:
+                ids = self._tokenizer.ids(delta.text, before=delta.before)
+        else:
+            ids = self._tokenizer.ids(delta.text, before=delta.before)
         bos = self._vocabulary.bos
         if before.empty and self._vocabulary.adds_bos and bos is not None and ids[:1] != [bos]:
             ids.insert(0, bos)
@@ -150,7 +160,7 @@ class Dialect:
             return _Delta("", text)
         probe = _placeholder(1, Role.USER)
         text = self._render((turn, probe), now_ms)
-        return _Delta("", text[: text.index(probe.content)])
+        return _Delta("", text[: text.index(probe.content)], open=True)
 
     def _after(self, history: tuple[_Turn, ...], turn: _Turn, before: Conversation) -> _Delta:
         """What `turn` adds after `history`, which has at least one turn."""
@@ -201,7 +211,7 @@ class Dialect:
         if at < 0:
             raise _NoPlace
         at += len(last)
-        for start, text in self._tokenizer.masks.occurrences(full[at:]):
+        for start, text in self._vocabulary.controls.occurrences(full[at:]):
             if full[at : at + start].strip():
                 break
             if self._vocabulary.control.get(text) in self._vocabulary.end_tokens:
@@ -236,9 +246,9 @@ class Dialect:
 
     def _histories(self, before: Conversation) -> list[tuple[_Turn, ...]]:
         """What may stand for the turns so far, the truest first, the least that a template accepts last."""
-        roles = list(before.roles)
-        if before.finished and roles[-1:] != [Role.ASSISTANT]:
-            roles.append(Role.ASSISTANT)
+        roles = before.roles
+        if before.finished and roles[-1:] != (Role.ASSISTANT,):
+            roles = (*roles, Role.ASSISTANT)
         if not roles:
             # raw tokens came first: render as in the middle of a conversation
             return [_placeholders((Role.USER, Role.ASSISTANT))]

@@ -7,6 +7,7 @@ a template") is here: `raise_exception`, `strftime_now`, `tojson` with arguments
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -191,10 +192,7 @@ def _bounded(filter_: Callable[..., Any]) -> Callable[..., Any]:
             raise TemplateError("the chat template pads too far")
         return filter_(*args, **named)
 
-    for mark in ("jinja_pass_arg",):
-        if hasattr(filter_, mark):
-            setattr(bounded, mark, getattr(filter_, mark))
-    return bounded
+    return functools.update_wrapper(bounded, filter_)
 
 
 def _raise(message: object = "") -> str:

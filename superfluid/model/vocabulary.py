@@ -16,11 +16,14 @@ from typing import Any, Self
 
 from llama_cpp import llama_cpp as lib
 
+from superfluid.model.controls import Strings
 from superfluid.model.gguf import ModelError
 
 _log = logging.getLogger("superfluid.model")
 _LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.DEBUG}
 _last_complaint = ""
+_PIECE_DEFINED = 512
+_SPACES = " \t\r\n\v\f"
 
 PIECE_BYTES = 64 * 1024
 """how much text `tokenize_long` gives to llama.cpp at once"""
@@ -83,6 +86,7 @@ class Vocabulary:
         ends: set[int] = set()
         control: dict[str, int] = {}
         control_ids: set[int] = set()
+        defined: list[str] = []
         strip_left: set[int] = set()
         strip_right: set[int] = set()
         digest = hashlib.blake2b(digest_size=16)
@@ -103,11 +107,15 @@ class Vocabulary:
                     strip_left.add(token)
                 if attributes & lib.LLAMA_TOKEN_ATTR_RSTRIP:
                     strip_right.add(token)
+            elif attributes & lib.LLAMA_TOKEN_ATTR_USER_DEFINED:
+                defined.append(text.decode("utf-8", "replace"))
         digest.update(b"%r %r %r" % (self.bos, self.eos, sorted(ends)))
         self.end_tokens = frozenset(ends)
         """every token that ends a generation"""
         self.control: Mapping[str, int] = MappingProxyType(control)
         """text of every token that is only read as one where text may spell special tokens (control, unknown)"""
+        self.controls = Strings(control)
+        self._defined = Strings(defined)
         self.control_ids = frozenset(control_ids)
         self.strip_left = frozenset(strip_left)
         """control tokens that swallow white space before them"""
@@ -175,17 +183,57 @@ class Vocabulary:
         return self.tokenize(text, special=special)
 
     def tokenize_long(self, text: str, *, special: bool, before: str = "") -> list[int]:
-        """As `tokenize_after`, for any length: in pieces of at most 64 KiB, cut at line ends.
+        """As `tokenize_after`, for any length and any content, in bounded time.
 
-        What one call costs may grow faster than its text. Up to 64 KiB the ids are those of one call. Beyond, they may
-        differ in the few tokens next to a cut: where a line end and what follows would have been one token or, in a
-        text with no line ends, anywhere it was cut.
+        Control tokens are found here, and text goes to llama.cpp in parts, because one call may take half a minute
+        for 64 KiB: it seeks each special token in each part of the text that another one left. The ids are those of one
+        call, but for two cases: over 64 KiB, the few tokens next to a cut, where a line end and what follows would
+        have been one token (in a text with no line ends, anywhere it was cut); and special tokens that overlap each
+        other in the text, of which the leftmost counts here, the longest there.
         """
         ids: list[int] = []
-        for piece in cut_at_lines(text, PIECE_BYTES):
-            ids += self.tokenize_after(before, piece, special=special)
-            before = piece[-64:]
+        before, previous = self.seam(before)
+        for segment, token in self.segments(text, previous) if special else ((text, None),):
+            for piece in self._parts(segment):
+                ids += self.tokenize_after(before, piece, special=False)
+                before = piece[-64:]
+            if token is not None:
+                ids.append(token)
+            before = ""
         return ids
+
+    def _parts(self, text: str) -> Iterator[str]:
+        """Plain text in pieces of at most 64 KiB and `_PIECE_DEFINED` user-defined tokens, at which it may be cut."""
+        start = 0
+        for count, (at, found) in enumerate(self._defined.occurrences(text), 1):
+            if count % _PIECE_DEFINED == 0:
+                yield from cut_at_lines(text[start : at + len(found)], PIECE_BYTES)
+                start = at + len(found)
+        yield from cut_at_lines(text[start:], PIECE_BYTES)
+
+    def seam(self, before: str) -> tuple[str, int | None]:
+        """What stands right before a text: plain text and None, or "" and the control token that ends `before`."""
+        token: int | None = None
+        end = 0
+        for at, found in self.controls.occurrences(before):
+            token, end = self.control[found], at + len(found)
+        return (before[end:], None) if end < len(before) else ("", token)
+
+    def segments(self, text: str, previous: int | None) -> Iterator[tuple[str, int | None]]:
+        """`text` cut at the control tokens that it spells: plain text and the token after it, None at the end.
+
+        `previous` is the control token right before the text. White space that a control token swallows is left out.
+        """
+        end = 0
+        for at, found in (*self.controls.occurrences(text), (len(text), "")):
+            token = self.control[found] if found else None
+            segment = text[end:at]
+            if previous in self.strip_right:
+                segment = segment.lstrip(_SPACES)
+            if token in self.strip_left:
+                segment = segment.rstrip(_SPACES)
+            yield segment, token
+            previous, end = token, at + len(found)
 
     def piece(self, token: int) -> bytes:
         """What the token adds to a text: b"" for control and end tokens. May end in half a character."""
