@@ -105,7 +105,7 @@ def _encoder(annotation: Any) -> Encoder:
         return _optional_encoder(_later_encoder(inner))
     if shapes.is_sum(annotation):
         indices = {
-            variant: (index, _later_encoder(variant)) for index, variant in enumerate(shapes.variants_of(annotation))
+            variant: (index, _later_encoder(variant)) for index, variant in shapes.indices_of(annotation).items()
         }
 
         def put_sum(value: Any, out: bytearray) -> None:
@@ -262,14 +262,15 @@ def _text(cursor: _Cursor) -> str:
 
 def _sum_decoder(annotation: Any) -> Decoder:
     name = shapes.SUMS[annotation]
-    gets = tuple(_later_decoder(variant) for variant in shapes.variants_of(annotation))
+    gets = {index: _later_decoder(variant) for index, variant in shapes.indices_of(annotation).items()}
 
     def get_sum(cursor: _Cursor) -> Any:
         index = cursor.varint(32)
-        if index >= len(gets):
+        get = gets.get(index)
+        if get is None:
             raise DecodeError(f"byte {cursor.at}: {name} has no variant {index}")
         cursor.enter()
-        value = gets[index](cursor)
+        value = get(cursor)
         cursor.depth -= 1
         return value
 

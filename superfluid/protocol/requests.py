@@ -1,4 +1,4 @@
-"""The 35 requests of the session API, in wire order (spec: wire-facts, section 2)."""
+"""The 35 requests of the session API, in wire order (spec: wire-facts, section 2), and our extensions."""
 
 from __future__ import annotations
 
@@ -229,6 +229,11 @@ class AppendSystem:
     tools: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Extension: what the daemon is doing now."""
+
+
 Request = (
     Create
     | Append
@@ -265,4 +270,6 @@ Request = (
     | Trim
     | Pin
     | AppendSystem
+    # Extensions, from variant index 128 up.
+    | Status
 )

@@ -1,11 +1,11 @@
-"""The 27 responses of the session API, in wire order, and what they carry (spec: wire-facts, sections 3 and 5)."""
+"""The 27 responses of the session API, in wire order (spec: wire-facts, sections 3 and 5), and our extensions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from superfluid.protocol.records import Event, GenParams
-from superfluid.protocol.wire import U8, U32, U64
+from superfluid.protocol.wire import F32, U8, U32, U64
 
 Call = tuple[U64, str, str]
 """An open tool call: call id, name, arguments as JSON text."""
@@ -234,6 +234,47 @@ class Throttled:
     retry_after_ms: U64
 
 
+@dataclass(frozen=True, slots=True)
+class LaneStatus:
+    """One generation that runs. `remaining` is prompt tokens still to compute, `drawn` what it drew so far."""
+
+    session: U64
+    qos_class: U8
+    prompt: U64
+    warm: U64
+    remaining: U64
+    drawn: U32
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReport:
+    """What the daemon is doing now. Rates are tokens a second over the last ticks, sizes bytes, times seconds.
+
+    `queue` counts what waits, by class; `kv_sessions` and `kv_tokens` what KV is held, by tier: sequences, host
+    memory, disk.
+    """
+
+    version: str
+    pid: U32
+    uptime: U64
+    model: str
+    model_path: str
+    devices: tuple[str, ...]
+    gpu_layers: U32
+    threads: U32
+    context: U64
+    lanes: U32
+    running: tuple[LaneStatus, ...]
+    queue: tuple[U32, U32, U32, U32]
+    kv_sessions: tuple[U32, U32, U32]
+    kv_tokens: tuple[U64, U64, U64]
+    prefill_rate: F32
+    decode_rate: F32
+    sessions: U64
+    respawns: U32
+    ticks: U64
+
+
 Response = (
     Created
     | Delta
@@ -262,4 +303,6 @@ Response = (
     | Completion
     | Pinned
     | Throttled
+    # Extensions, from variant index 128 up.
+    | StatusReport
 )

@@ -25,6 +25,12 @@ SUMS: Mapping[Any, str] = {
 }
 """The tagged unions, whose variant index is the place in the union."""
 
+EXTENSIONS = 128
+"""First variant index of what the original protocol does not have; it appends its own below (decision 2)."""
+
+CORE: Mapping[Any, int] = {requests.Request: 35, responses.Response: 27}
+"""How many variants of a union are the original protocol's; those after them are extensions."""
+
 
 @dataclass(frozen=True, slots=True)
 class Field:
@@ -53,8 +59,16 @@ def fields_of(cls: Any) -> tuple[Field, ...]:
 
 @functools.cache
 def variants_of(union: Any) -> tuple[type, ...]:
-    """The classes of a tagged union, by variant index."""
+    """The classes of a tagged union, in order."""
     return typing.get_args(union)
+
+
+@functools.cache
+def indices_of(union: Any) -> Mapping[int, type]:
+    """The classes of a tagged union by variant index: their place, and for our own extensions from 128 up."""
+    variants = variants_of(union)
+    core = CORE.get(union, len(variants))
+    return {place if place < core else EXTENSIONS + place - core: cls for place, cls in enumerate(variants)}
 
 
 def scalar_of(annotation: Any) -> Scalar | None:

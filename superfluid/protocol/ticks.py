@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from superfluid.protocol.records import GenParams
-from superfluid.protocol.wire import U8, U32, U64
+from superfluid.protocol.wire import F32, U8, U32, U64
 
 ALL_LAYERS = (1 << 31) - 1
 """`Load.gpu_layers` that puts every layer on the GPU, whatever their number."""
@@ -56,6 +56,18 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class LaneOptions:
+    """What a lane asks for beyond what a session keeps. Penalties look at the last 64 tokens of its input."""
+
+    ignore_end: bool = False
+    """end-of-turn tokens do not end the lane, and are not drawn"""
+    repeat_penalty: F32 = 1.0
+    frequency_penalty: F32 = 0.0
+    presence_penalty: F32 = 0.0
+    logit_bias: tuple[tuple[U32, F32], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LaneStart:
     """A new lane. It draws at most `limit` tokens, the one at index n of its tokens by the draw `offset + n`."""
 
@@ -65,6 +77,7 @@ class LaneStart:
     params: GenParams
     offset: U64
     limit: U32
+    options: LaneOptions = LaneOptions()
 
 
 @dataclass(frozen=True, slots=True)
