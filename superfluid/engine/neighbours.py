@@ -17,10 +17,11 @@ _NOT_BUSY = ("idle", "iowait", "steal", "guest", "guest_nice")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """CPU seconds since some fixed moment: of everything on our cores, and of this process and the daemon."""
+    """CPU seconds since some fixed moment: of everything on our cores, of this process, and of the daemon."""
 
     busy: float
     ours: float
+    daemon: float = 0.0
 
 
 def usable_cores() -> tuple[int, ...]:
@@ -47,7 +48,7 @@ def _quota() -> int:
 
 
 class Neighbours:
-    """Reads the system's times. The daemon counts as ours: it works for the same tokens."""
+    """Reads the system's times, and of the daemon, our parent, its own."""
 
     def __init__(self) -> None:
         self._cores = usable_cores()
@@ -64,7 +65,7 @@ class Neighbours:
         except (psutil.Error, OSError, IndexError, NotImplementedError):
             return None
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        return Reading(busy=busy, ours=usage.ru_utime + usage.ru_stime + self._daemon_time())
+        return Reading(busy=busy, ours=usage.ru_utime + usage.ru_stime, daemon=self._daemon_time())
 
     def _daemon_time(self) -> float:
         if self._daemon is None:

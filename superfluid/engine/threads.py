@@ -26,6 +26,8 @@ _BUSY = 0.5
 """A core counts as taken from this load on: beside two spinning threads on two cores a busy loop gets two thirds."""
 _CALM = 0.35
 """A core counts as given back below this."""
+_FORGIVEN = 0.3
+"""Cores that the daemon may use unnoticed: it hands our tokens on, in short bursts."""
 _PATIENCE = (1.0, 4.0)
 """Seconds of calm before a step up: at first, and at most, after steps up that proved premature."""
 _PREMATURE = 2.0
@@ -119,8 +121,9 @@ class Adaptive:
             self._reading = reading
             self._guess(now)
             return
-        others = (reading.busy - self._reading.busy) - (reading.ours - self._reading.ours)
-        self._reading = reading
+        before, self._reading = self._reading, reading
+        forgiven = min(reading.daemon - before.daemon, _FORGIVEN * passed)
+        others = (reading.busy - before.busy) - (reading.ours - before.ours) - max(0.0, forgiven)
         load = min(max(others / passed, 0.0), float(self._cores))
         self._load += (load - self._load) * (1 - math.exp(-passed / _FADE))
         self._decide(now)

@@ -1,0 +1,295 @@
+"""What the worker promises on its socket, held over the fake and over llama.cpp alike."""
+
+import pytest
+
+from superfluid.protocol.codes import Fault, Finish
+from superfluid.protocol.records import GenParams
+from superfluid.protocol.ticks import Drawn, Interrupt, LaneStart, Tick, pack, unpack
+from tests.engine.process import worker
+
+SAMPLED = GenParams(temperature=0.9, top_p=0.95, min_p=0.01, top_k=40, seed=7)
+PROMPT = list(range(1000, 1060))
+
+
+@pytest.fixture(params=["fake", "llama"], scope="module")
+def backend(request):
+    return {"fake": ""} if request.param == "fake" else {}
+
+
+@pytest.fixture(scope="module")
+def shared(backend):
+    """One worker for the tests that need no settings of their own; their sessions and prompts differ."""
+    with worker(**backend) as running:
+        yield running
+
+
+class TestDrawing:
+    def test_a_lane_ends_at_its_limit(self, shared):
+        reply = shared.generate(1, PROMPT, 12)
+        assert (len(reply.tokens), reply.finish, reply.warm, reply.prefilled) == (12, Finish.LENGTH, 0, len(PROMPT))
+        assert shared.kv[1] == (1, len(PROMPT) + 11)
+
+    def test_rounds_of_a_tick_are_bounded(self, shared):
+        start = shared.start(2, PROMPT[::-1], 20)
+        outcome, drawn = shared.tick([start.lane], [start], rounds=3)
+        assert (outcome.rounds, len(drawn), outcome.lanes[0].finish) == (3, 3, Finish.OPEN)
+        outcome, drawn = shared.tick([start.lane], rounds=2)
+        assert (outcome.rounds, len(drawn), outcome.decode_tokens, outcome.prefill_tokens) == (2, 2, 2, 0)
+        outcome, _ = shared.tick([], ends=[start.lane])
+        assert outcome.rounds == 0
+
+    def test_a_spent_budget_still_allows_one_round(self, shared):
+        start = shared.start(3, PROMPT[5:], 20)
+        outcome, _ = shared.tick([start.lane], [start], rounds=10, budget_ms=0, chunk=16)
+        assert (outcome.rounds, outcome.lanes[0].prefilled, outcome.lanes[0].remaining) == (1, 16, 39)
+        shared.tick([], ends=[start.lane])
+
+    def test_a_prompt_goes_in_by_chunks_best_lane_first(self, shared):
+        first, second = shared.start(4, PROMPT[10:50], 5), shared.start(5, PROMPT[20:50], 5)
+        run = [second.lane, first.lane]
+        outcome, _ = shared.tick(run, [first, second], rounds=1, chunk=32)
+        assert [(lane.lane, lane.prefilled, lane.remaining) for lane in outcome.lanes] == [
+            (second.lane, 30, 0),
+            (first.lane, 2, 38),
+        ]
+        assert (outcome.prefill_tokens, outcome.decode_tokens) == (32, 0)
+        outcome, drawn = shared.tick(run, rounds=1, chunk=32)
+        assert [(lane.prefilled, lane.remaining) for lane in outcome.lanes] == [(0, 0), (32, 6)]
+        assert [[lane for lane, _ in announced.tokens] for announced in drawn] == [[second.lane]]
+        shared.tick([], ends=run)
+
+    def test_a_lane_that_is_not_run_waits(self, shared):
+        waiting, running = shared.start(6, PROMPT[3:], 4), shared.start(7, PROMPT[4:], 4)
+        outcome, _ = shared.tick([running.lane], [waiting, running])
+        assert [lane.lane for lane in outcome.lanes] == [running.lane]
+        outcome, _ = shared.tick([waiting.lane])
+        assert [(lane.lane, lane.finish) for lane in outcome.lanes] == [(waiting.lane, Finish.LENGTH)]
+
+    def test_no_draws_are_wanted_where_only_kv_is(self, shared):
+        start = shared.start(8, [*PROMPT[6:], 9], 0)
+        outcome, drawn = shared.tick([start.lane], [start])
+        (lane,) = outcome.lanes
+        assert (drawn, lane.finish, lane.prefilled, shared.kv[8]) == ([], Finish.LENGTH, 55, (1, 55))
+        again = shared.generate(8, [*PROMPT[6:], 9], 0)
+        assert (again.finish, again.warm, again.prefilled) == (Finish.LENGTH, 55, 0)
+
+    def test_all_lanes_finished_ends_the_tick(self, shared):
+        start = shared.start(9, PROMPT[7:], 2)
+        outcome, _ = shared.tick([start.lane], [start], rounds=1000)
+        assert outcome.rounds == 2
+
+    def test_tokens_at_equal_seeds_are_equal_and_at_others_not(self, shared):
+        def drawn(seed, session):
+            shared.forget(10, 11, 12)
+            return shared.generate(session, PROMPT[8:], 16, GenParams(temperature=1.5, top_p=1.0, seed=seed)).tokens
+
+        assert drawn(3, 10) == drawn(3, 11)
+        assert drawn(3, 10) != drawn(4, 12)
+
+
+class TestExactness:
+    @pytest.mark.parametrize("params", [GenParams(), SAMPLED], ids=["greedy", "sampled"])
+    @pytest.mark.parametrize("host_bytes", [1 << 28, 0], ids=["by way of host memory", "prefilled again"])
+    def test_a_cut_generation_draws_what_the_uncut_one_does(self, backend, params, host_bytes):
+        with worker(**backend, lanes=1, spare=0, host_bytes=host_bytes, context=256) as running:
+            uncut = running.generate(1, PROMPT, 24, params, offset=5).tokens
+            running.forget(1)
+            tokens = list(PROMPT)
+            for piece in (1, 5, 2, 9, 7):
+                reply = running.generate(1, tokens, piece, params, offset=5)
+                assert reply.finish in (Finish.LENGTH, Finish.END_OF_TURN)
+                if host_bytes and len(tokens) > len(PROMPT):
+                    assert (reply.warm, reply.prefilled) == (len(tokens) - 1, 1)
+                tokens += reply.tokens
+                if host_bytes:  # somebody else takes the only sequence
+                    running.generate(2, PROMPT[::-1], 3)
+                    assert running.kv[1] == (2, len(tokens) - 1)
+            assert tokens[len(PROMPT) :] == uncut
+
+    @pytest.mark.parametrize("params", [GenParams(), SAMPLED], ids=["greedy", "sampled"])
+    def test_ticks_of_one_round_draw_what_long_ones_do(self, shared, params):
+        shared.forget(1, 2)
+        one = shared.generate(1, PROMPT, 12, params, rounds=1)
+        shared.forget(1)
+        assert shared.generate(2, PROMPT, 12, params, rounds=100).tokens == one.tokens
+
+
+class TestForks:
+    def test_at_the_end_and_in_the_middle_come_warm(self, shared):
+        shared.forget(*range(1, 20))
+        base = shared.generate(1, PROMPT, 10)
+        whole = PROMPT + base.tokens
+        end = shared.generate(2, [*whole, 30, 31], 3)
+        assert end.warm == len(whole) - 1
+        middle = shared.generate(3, [*PROMPT[:40], 50, 51], 3)
+        assert middle.warm == 40
+        # The forks took copies: the base goes on where it was.
+        assert shared.generate(1, whole, 2).warm == len(whole) - 1
+        # And they draw what they would have drawn from nothing.
+        shared.forget(1, 2, 3)
+        assert shared.generate(4, [*PROMPT[:40], 50, 51], 3).tokens[0] == middle.tokens[0]
+
+    def test_of_a_running_lane_copies_its_sequence(self, shared):
+        shared.forget(*range(1, 20))
+        base = shared.start(1, PROMPT, 8)
+        shared.tick([base.lane], [base], rounds=3)
+        fork = shared.start(2, [*PROMPT, 70], 4)
+        outcome, _ = shared.tick([base.lane, fork.lane], [fork], rounds=20)
+        assert [lane.finish for lane in outcome.lanes] == [Finish.LENGTH, Finish.LENGTH]
+        assert outcome.lanes[1].warm == len(PROMPT)
+
+    def test_where_one_sequence_is_all_there_is_take_it_after_saving(self, backend):
+        with worker(**backend, lanes=1, spare=0, context=256) as running:
+            base = running.generate(1, PROMPT, 4)
+            assert running.generate(2, [*PROMPT[:50], 3, 4], 4).warm == 50
+            assert running.kv[1] == (2, len(PROMPT) + 3)
+            assert running.generate(1, PROMPT + base.tokens, 2).warm == len(PROMPT) + 3
+
+
+class TestManyLanes:
+    @pytest.mark.parametrize("spare", [0, 2])
+    def test_eight_lanes_go_on_with_their_own_words(self, backend, spare):
+        words = [[2000 + 40 * word + 7 * place for place in range(4)] for word in (0, 2, 3, 5, 6, 7, 8, 9)]
+        with worker(**backend, lanes=8, spare=spare, context=256) as running:
+            starts = [running.start(lane, words[lane] * 8, 6) for lane in range(8)]
+            drawn = [lane.tokens for lane in running.generate_all(starts, chunk=40)]
+            if "fake" not in backend:
+                # Four words said eight times over are said again.
+                assert drawn == [(own * 2)[:6] for own in words]
+            for lane in range(8):
+                running.forget(lane)
+                assert running.generate(100 + lane, words[lane] * 8, 6).tokens == drawn[lane]
+                running.forget(100 + lane)
+
+    def test_more_lanes_than_sequences_wait_their_turn(self, backend):
+        with worker(**backend, lanes=1, spare=1, context=256) as running:
+            starts = [running.start(lane, PROMPT[lane:], 3) for lane in range(5)]
+            assert [len(done.tokens) for done in running.generate_all(starts)] == [3] * 5
+
+    def test_a_waiting_lane_lends_its_sequence(self, backend):
+        with worker(**backend, lanes=1, spare=0, context=256) as running:
+            long, short = running.start(1, PROMPT, 8), running.start(2, PROMPT[::-1], 2)
+            first, _ = running.tick([long.lane], [long], rounds=4)
+            running.tick([short.lane], [short])
+            rest, _ = running.tick([long.lane])
+            drawn = unpack(first.lanes[0].drawn).tolist() + unpack(rest.lanes[0].drawn).tolist()
+            assert (rest.lanes[0].finish, rest.lanes[0].prefilled, rest.prefill_tokens) == (Finish.LENGTH, 0, 0)
+            running.forget(1, 2)
+            assert running.generate(1, PROMPT, 8).tokens == drawn
+
+
+class TestFaults:
+    def test_tokens_outside_the_vocabulary(self, shared):
+        reply = shared.generate(1, [5, 1 << 31, 6], 5)
+        assert (reply.finish, reply.fault) == (Finish.ERROR, Fault.BAD_TOKEN)
+        assert str(1 << 31) in reply.detail
+
+    def test_no_tokens(self, shared):
+        assert shared.generate(1, [], 5).fault == Fault.BAD_TOKEN
+
+    def test_torn_tokens(self, shared):
+        start = LaneStart(900_001, 1, b"\x01\x02\x03", GenParams(), 0, 5)
+        outcome, _ = shared.tick([start.lane], [start])
+        assert outcome.lanes[0].fault == Fault.BAD_TOKEN
+
+    def test_more_tokens_than_the_context(self, shared):
+        reply = shared.generate(1, [5] * (shared.ready.context + 1), 5)
+        assert (reply.finish, reply.fault) == (Finish.ERROR, Fault.OUT_OF_MEMORY)
+        assert str(shared.ready.context) in reply.detail
+
+    def test_a_context_that_fills_up(self, shared):
+        size = shared.ready.context
+        shared.forget(*range(20))
+        reply = shared.generate(15, [40 + place % 90 for place in range(size - 2)], 50, rounds=100)
+        assert (len(reply.tokens), reply.finish, reply.fault) == (3, Finish.ERROR, Fault.OUT_OF_MEMORY)
+        assert shared.generate(16, PROMPT, 3).finish == Finish.LENGTH
+
+    def test_an_unknown_lane(self, shared):
+        outcome, _ = shared.tick([123_456])
+        assert [(lane.finish, lane.fault) for lane in outcome.lanes] == [(Finish.ERROR, Fault.INTERNAL)]
+
+    def test_a_lane_started_twice(self, shared):
+        start = shared.start(17, PROMPT, 5)
+        outcome, _ = shared.tick([start.lane], [start, start])
+        assert (outcome.lanes[0].finish, outcome.lanes[0].fault) == (Finish.ERROR, Fault.INTERNAL)
+        assert shared.tick([start.lane])[0].lanes[0].detail != ""
+
+    def test_one_bad_lane_leaves_the_others_alone(self, shared):
+        good, bad = shared.generate_all([shared.start(18, PROMPT, 4), shared.start(19, [1 << 20], 4)])
+        assert (good.finish, bad.finish) == (Finish.LENGTH, Finish.ERROR)
+
+
+class TestBetweenTicks:
+    def test_an_interrupt_ends_its_tick_only(self, shared):
+        start = shared.start(20, PROMPT, 400)
+        shared.send(
+            Tick(5001, 400, 512, 60_000, (start,), (start.lane,), ()),
+            Interrupt(5000),
+            Interrupt(5001),
+            Tick(5002, 3, 512, 60_000, (), (start.lane,), ()),
+            Interrupt(5001),
+        )
+        # All of it may be read before the first round, in pieces, or late: the tick is cut after the round in
+        # progress in any case, and the next one is not.
+        first, _ = shared.outcome_of(5001)
+        assert first.rounds < 400
+        assert first.lanes[0].finish == Finish.OPEN
+        assert shared.outcome_of(5002)[0].rounds == 3
+        shared.tick([], ends=[start.lane])
+
+    def test_an_interrupt_comes_while_it_computes(self, shared):
+        start = shared.start(21, PROMPT, 400)
+        shared.send(Tick(6001, 400, 512, 60_000, (start,), (start.lane,), ()))
+        assert isinstance(shared.receive(), Drawn)
+        shared.interrupt(6001)
+        outcome = None
+        while outcome is None:
+            reply = shared.receive()
+            outcome = None if isinstance(reply, Drawn) else reply
+        # The fake may be through before the interrupt arrives; that it ends is what is promised then.
+        assert outcome.tick == 6001
+        shared.tick([], ends=[start.lane])
+
+    def test_forgetting_leaves_no_trace(self, shared):
+        shared.generate(22, PROMPT[9:], 4)
+        assert shared.kv[22][0] == 1
+        shared.forget(22)
+        shared.tick([])
+        assert shared.kv[22] == (0, 0)
+        assert shared.generate(22, PROMPT[9:], 4).warm == 0
+
+    def test_forgetting_ends_running_lanes(self, shared):
+        start = shared.start(23, PROMPT[10:], 50)
+        shared.tick([start.lane], [start], rounds=2)
+        shared.forget(23)
+        assert shared.tick([start.lane])[0].lanes[0].fault == Fault.INTERNAL
+
+    def test_ended_lanes_leave_their_kv(self, shared):
+        start = shared.start(24, PROMPT[11:], 50)
+        outcome, _ = shared.tick([start.lane], [start], rounds=5)
+        shared.tick([], ends=[start.lane])
+        tokens = PROMPT[11:] + unpack(outcome.lanes[0].drawn).tolist()
+        assert shared.generate(24, tokens, 2).warm == len(tokens) - 1
+
+
+class TestLoading:
+    def test_progress_goes_up_to_the_end(self, shared):
+        assert shared.progress == sorted(shared.progress)
+        assert shared.progress[-1] == 1000
+
+    def test_ready_says_what_there_is(self, shared):
+        ready = shared.ready
+        assert (ready.sequences, ready.threads, ready.gpu_layers) == (4, 1, 0)
+        assert ready.context >= 512
+        assert ready.model_bytes > 0
+        assert ready.kv_bytes > 0
+        assert ready.devices[0]
+        assert ready.build
+
+    def test_a_missing_kv_change_is_not_repeated(self, shared):
+        shared.generate(25, PROMPT, 2)
+        assert shared.tick([])[0].kv == ()
+
+
+def test_packing_is_what_the_frames_say():
+    assert unpack(pack(PROMPT)).tolist() == PROMPT
