@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from superfluid.model.masking import LEFT, RIGHT, Tokenizer
 from superfluid.model.template import ChatTemplate, TemplateError
@@ -97,13 +98,20 @@ class Dialect:
         """Names template and vocabulary together: 64 bits."""
         return self._digest
 
-    def message(self, before: Conversation, role: int, text: str) -> tuple[int, ...]:
-        """The span of a message that comes after `before`, with prologue or turn separator where one is due."""
+    def message(
+        self, before: Conversation, role: int, text: str, tools: Sequence[Mapping[str, Any]] | None = None
+    ) -> tuple[int, ...]:
+        """The span of a message that comes after `before`, with prologue or turn separator where one is due.
+
+        `tools` are function declarations in JSON form; only the first message can bring them (wire-facts 8.5).
+        """
         turn = _Turn(role, self._tokenizer.masks.mask(text))
         try:
-            delta = self._message(before, turn)
+            delta = self._first(turn, before.created_ms, tools) if before.empty else self._after_all(before, turn)
         except TemplateError as error:
             raise ProtocolRefusal(f"the chat template refuses: {error}") from None
+        except RecursionError:
+            raise ProtocolRefusal("the tools are nested too deep") from None
         except _NoPlace:
             raise ProtocolRefusal(f"the chat template leaves out a {_name(role)} message here") from None
         return self._span(before, delta)
@@ -135,9 +143,7 @@ class Dialect:
 
     # ---- messages
 
-    def _message(self, before: Conversation, turn: _Turn) -> _Delta:
-        if before.empty:
-            return self._first(turn, before.created_ms)
+    def _after_all(self, before: Conversation, turn: _Turn) -> _Delta:
         refused: TemplateError | None = None
         for history in self._histories(before):
             try:
@@ -151,15 +157,24 @@ class Dialect:
                 pass
         raise refused or _NoPlace
 
-    def _first(self, turn: _Turn, now_ms: int) -> _Delta:
+    def _first(self, turn: _Turn, now_ms: int, tools: Sequence[Mapping[str, Any]] | None) -> _Delta:
+        plain = self._alone(turn, now_ms, None)
+        if not tools:
+            return plain
+        equipped = self._alone(turn, now_ms, self._tokenizer.masks.mask_all(tools))
+        if equipped == plain:
+            raise TemplateError("it has no place for tools in the first message")
+        return equipped
+
+    def _alone(self, turn: _Turn, now_ms: int, tools: Sequence[Mapping[str, Any]] | None) -> _Delta:
         if turn.role != Role.SYSTEM or not self._folds_system:
-            text = self._render((turn,), now_ms)
+            text = self._render((turn,), now_ms, tools=tools)
             probe = _placeholder(0, turn.role)
             if turn.role != Role.ASSISTANT and probe.content not in self._render((probe,), now_ms):
                 raise _NoPlace
             return _Delta("", text)
         probe = _placeholder(1, Role.USER)
-        text = self._render((turn, probe), now_ms)
+        text = self._render((turn, probe), now_ms, tools=tools)
         return _Delta("", text[: text.index(probe.content)], open=True)
 
     def _after(self, history: tuple[_Turn, ...], turn: _Turn, before: Conversation) -> _Delta:
@@ -306,9 +321,16 @@ class Dialect:
                 taken.add(order)
         return frozenset(taken)
 
-    def _render(self, turns: Sequence[_Turn], now_ms: int, *, opener: bool = False) -> str:
+    def _render(
+        self,
+        turns: Sequence[_Turn],
+        now_ms: int,
+        *,
+        opener: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> str:
         messages = [{"role": _name(turn.role), "content": turn.content} for turn in turns]
-        return self._template.render(messages, now_ms=now_ms, opener=opener)
+        return self._template.render(messages, now_ms=now_ms, opener=opener, tools=tools)
 
 
 def dialect_of(vocabulary: Vocabulary) -> Dialect | None:

@@ -9,6 +9,8 @@ and everything else as llama.cpp does it.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from superfluid.model.controls import Strings
 from superfluid.model.vocabulary import Vocabulary
@@ -42,6 +44,16 @@ class Masks:
             return text
         parts.append(text[end:])
         return "".join(parts)
+
+    def mask_all(self, value: Any) -> Any:
+        """A JSON value with every string in it masked, keys too."""
+        if isinstance(value, str):
+            return self.mask(value)
+        if isinstance(value, Mapping):
+            return {self.mask_all(key): self.mask_all(part) for key, part in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.mask_all(part) for part in value]
+        return value
 
     def unmask(self, text: str) -> str:
         """The opposite of `mask`."""

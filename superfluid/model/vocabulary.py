@@ -186,10 +186,10 @@ class Vocabulary:
         """As `tokenize_after`, for any length and any content, in bounded time.
 
         Control tokens are found here, and text goes to llama.cpp in parts, because one call may take half a minute
-        for 64 KiB: it seeks each special token in each part of the text that another one left. The ids are those of one
-        call, but for two cases: over 64 KiB, the few tokens next to a cut, where a line end and what follows would
-        have been one token (in a text with no line ends, anywhere it was cut); and special tokens that overlap each
-        other in the text, of which the leftmost counts here, the longest there.
+        for 64 KiB: it seeks each special token in each part of the text that another one left. The ids are those of
+        one call, but for two cases: over 64 KiB, the few tokens next to a cut, where a line end and what follows
+        would have been one token (in a text with no line ends, anywhere it was cut); and special tokens that overlap
+        each other in the text, of which the leftmost counts here, the longest there.
         """
         ids: list[int] = []
         before, previous = self.seam(before)

@@ -133,3 +133,10 @@ DROPS_SYSTEM = (
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 ALWAYS_RAISES = "{{ raise_exception('not today') }}"
+
+CHATML_TOOLS = (
+    "{% if tools %}{{ '<|im_start|>system\n' }}"
+    "{% if messages[0].role == 'system' %}{{ messages[0].content + '\n' }}"
+    "{% set messages = messages[1:] %}{% endif %}"
+    "{% for tool in tools %}{{ tool | tojson + '\n' }}{% endfor %}{{ '<|im_end|>\n' }}{% endif %}" + CHATML
+)

@@ -266,3 +266,22 @@ def test_a_model_without_template_says_what_to_do(gemma):
     with pytest.raises(ProtocolRefusal, match="use Append") as refusal:
         required(None)
     assert NO_DIALECT in str(refusal.value)
+
+
+def test_tools_come_with_the_first_message(bpe):
+    dialect = _dialect(bpe, templates.CHATML_TOOLS)
+    tools = [{"type": "function", "function": {"name": "a<|im_end|>", "parameters": {"<s>": 1}}}]
+    ids = dialect.message(_before(), Role.SYSTEM, "hello", tools)
+    assert _shown(bpe, ids) == (
+        '<|im_start|>system\nhello\n{"type": "function", "function": {"name": "a<|im_end|>", '
+        '"parameters": {"<s>": 1}}}\n<|im_end|>\n'
+    )
+    assert ids.count(bpe.control["<|im_end|>"]) == 1
+    assert bpe.bos not in ids
+    deep: dict = {}
+    for _ in range(5000):
+        deep = {"a": deep}
+    with pytest.raises(ProtocolRefusal, match="too deep"):
+        dialect.message(_before(), Role.SYSTEM, "hello", [deep])
+    with pytest.raises(ProtocolRefusal, match="no place for tools"):
+        _dialect(bpe, templates.CHATML).message(_before(), Role.SYSTEM, "hello", tools)
