@@ -41,6 +41,12 @@ BACKOFF = (0.0, 0.5, 2.0)
 """Seconds before a worker is started again, by the number of failures."""
 
 
+def _one_of(deaths: BaseExceptionGroup[WorkerDied]) -> WorkerDied:
+    """Several tasks notice one death, each in nurseries of its own."""
+    first = deaths.exceptions[0]
+    return _one_of(first) if isinstance(first, BaseExceptionGroup) else first
+
+
 @dataclass(frozen=True, slots=True)
 class _Piece:
     """What one tick means for one generation: a record to commit, and whether it is the last."""
@@ -123,25 +129,32 @@ class EngineRoom:
 
     async def start(self, progress: Callable[[int], None]) -> Ready:
         """Start the first worker and load the model. Raises LoadRefused, WorkerDied; then none is running."""
-        self._worker = Worker.spawn(self._argv)
+        worker = Worker.spawn(self._argv)
         try:
-            return await self._load_model(self._worker, progress)
+            ready = await self._load_model(worker, progress)
         except BaseException:
-            await self._worker.stop()
-            self._worker = None
+            await worker.stop()
             raise
+        self._worker = worker  # not before: a worker that loads holds nothing that could be forgotten
+        return ready
 
     async def _load_model(self, worker: Worker, progress: Callable[[int], None]) -> Ready:
+        end: Ready | LoadRefused | WorkerDied | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(worker.forward_log)
             try:
                 async for step in worker.load(self._load):
                     if isinstance(step, Ready):
-                        return step
-                    progress(step)
-            finally:
-                nursery.cancel_scope.cancel()
-        raise AssertionError("a load ends with Ready or an exception")
+                        end = step
+                    else:
+                        progress(step)
+            except (LoadRefused, WorkerDied) as fault:  # raised below, as itself: a nursery would wrap it
+                end = fault
+            nursery.cancel_scope.cancel()
+        assert end is not None, "a load ends with Ready or an exception"
+        if isinstance(end, Exception):
+            raise end
+        return end
 
     async def run(self) -> None:
         """Serve for ever: one worker after another. Call `start` first."""
@@ -168,8 +181,11 @@ class EngineRoom:
             done.set()  # what died holds nothing any more
         self._tickets.clear()
         self._notice(f"{death}; starting another")
-        for job in self.schedule.worker_died():
-            self._drop(self._by_lane[job.lane], GenerationFailed(f"{death}; what was committed is kept"))
+        self.schedule.worker_died()
+        waiting = {job.lane for job in self.schedule.waiting}
+        # What ran ends, and so does what was settled but could not be handed over to the log any more.
+        for generation in [generation for lane, generation in self._by_lane.items() if lane not in waiting]:
+            self._drop(generation, GenerationFailed(f"{death}; what was committed is kept"))
 
     async def _respawn(self) -> None:
         while self._worker is None:
@@ -211,7 +227,7 @@ class EngineRoom:
                         nursery.start_soon(self._listen, worker, send_outcome)
                         nursery.start_soon(self._loop, worker, outcomes, send_pieces)
                 except* WorkerDied as deaths:
-                    death = next(fault for fault in deaths.exceptions if isinstance(fault, WorkerDied))
+                    death = _one_of(deaths)
         if death is not None:
             raise death
 
