@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ import trio
 from superfluid.daemon.bus import Bus
 from superfluid.protocol import postcard
 from superfluid.protocol.frames import MAX_FRAME
-from superfluid.protocol.records import EpochBump, Event, EventBody
+from superfluid.protocol.records import Created, EpochBump, Event, EventBody, GenParams
 from superfluid.protocol.refusals import ReplyTooLong, SessionDamaged, SessionPurged, StoreFailed
 from superfluid.sessions import snapshot
 from superfluid.sessions.heads import Head, Heads, Segment, first_head
@@ -30,6 +30,9 @@ T = TypeVar("T")
 
 CACHED = 256
 """Folded states kept in memory beyond those in use."""
+
+FIRST_PASSING = 1 << 52
+"""Ids of sessions that are not logged begin here, so that the log's own stay dense (decision 38)."""
 
 BACKLOG_PAGE = 256
 """Events read at once for a subscriber."""
@@ -61,6 +64,9 @@ class Book:
         """sessions whose last commit failed: what the log says of them is looked up before anything else"""
         self.fenced: set[int] = set()
         """sessions that are being purged"""
+        self._passing: dict[int, SessionState] = {}
+        """sessions of stateless requests: in memory only, known to nobody but their request"""
+        self._next_passing = FIRST_PASSING
         self._writing = trio.CapacityLimiter(1)
         self._reading = trio.CapacityLimiter(1)
 
@@ -79,6 +85,9 @@ class Book:
 
         `even_fenced` is for what has to end before a purge can begin, and for the purge.
         """
+        if session in self._passing:
+            yield self._passing[session]
+            return
         look = self.heads.live if even_fenced else self.live
         look(session)
         async with self.turn(session):
@@ -145,15 +154,20 @@ class Book:
 
         Returns the events of each draft, an `EpochBump` that was due left out. Raises StoreFailed.
         """
-        prepared = [self._prepare(draft) for draft in drafts]
-        try:
-            await self._off_loop(self._writing, self._log.commit, [change for change, _ in prepared])
-        except StoreFailed:
-            self._doubtful.update(draft.state.id for draft in drafts)
-            raise
-        for change, draft in prepared:
+        logged = [self._prepare(draft) for draft in drafts if draft.state.id not in self._passing]
+        if logged:
+            try:
+                await self._off_loop(self._writing, self._log.commit, [change for change, _ in logged])
+            except StoreFailed:
+                self._doubtful.update(draft.state.id for _, draft in logged)
+                raise
+        events = {draft.state.id: change.events[-len(draft.bodies) :] for change, draft in logged}
+        for change, draft in logged:
             self._take_over(change, draft.state)
-        return tuple(change.events[-len(draft.bodies) :] for change, draft in prepared)
+        for draft in drafts:
+            if draft.state.id not in events:
+                events[draft.state.id] = self.pass_by(draft.state, *draft.bodies)
+        return tuple(events[draft.state.id] for draft in drafts)
 
     async def commit_one(self, state: SessionState, *bodies: EventBody) -> Event:
         """As `commit`, of one session; returns the event of the last body."""
@@ -169,6 +183,25 @@ class Book:
         self._current_epoch.add(child.id)
         self._states[child.id] = child
         self._forget_old()
+
+    @contextmanager
+    def passing(self, params: GenParams) -> Iterator[SessionState]:
+        """A session for one stateless request: never logged, gone with the block."""
+        state = SessionState(self._next_passing)
+        self._next_passing += 1
+        self._passing[state.id] = state
+        try:
+            self.pass_by(state, Created(None, params))
+            yield state
+        finally:
+            del self._passing[state.id]
+
+    def pass_by(self, state: SessionState, *bodies: EventBody) -> tuple[Event, ...]:
+        """Apply records to a session that is not logged."""
+        events = tuple(Event(state.events + place, 1, self._clock(), body) for place, body in enumerate(bodies))
+        for event in events:
+            state.apply(event)
+        return events
 
     def now_ms(self) -> int:
         return self._clock()

@@ -21,7 +21,7 @@ from superfluid.protocol.refusals import (
     SessionBusy,
     ShuttingDown,
 )
-from superfluid.protocol.ticks import pack
+from superfluid.protocol.ticks import LaneOptions, pack
 from superfluid.scheduler.job import Job
 from superfluid.sessions.state import SessionState
 
@@ -49,8 +49,7 @@ class Generating:
         try:
             yield started
         finally:
-            if not started.ended.is_set():
-                self._room.cancel(started)
+            self.abandon(started)
 
     async def _start(self, session: int, max_tokens: int) -> Generation | None:
         async with self._book.writing(session) as state:
@@ -60,7 +59,7 @@ class Generating:
                 raise ProtocolRefusal(f"session {session} has an open permission request; answer it first")
             if not state.tokens:
                 raise EmptySession(session)
-            self._check_room(len(state.tokens))
+            self.check_room(len(state.tokens))
             if max_tokens == 0:
                 return None
             if session in self._room.generations:
@@ -68,9 +67,7 @@ class Generating:
             opening = self._opening(state)
             if opening:
                 await self._book.commit_one(state, *opening)
-            generation = self._admit(state, max_tokens)
-            self._room.submit(generation)
-            return generation
+            return self.admit(state, max_tokens, state.qos)
 
     def _opening(self, state: SessionState) -> list[EventBody]:
         """The records that come before the first draw. An opener that does not fit is not committed."""
@@ -79,27 +76,45 @@ class Generating:
         if fingerprint != state.fingerprint:
             bodies.append(GenerationFingerprint(fingerprint))
         opener = self._model.opener(state)
-        self._check_room(len(state.tokens) + len(opener))
+        self.check_room(len(state.tokens) + len(opener))
         if opener:
             bodies.append(GenerationPrompt(opener))
         return bodies
 
-    def _check_room(self, tokens: int) -> None:
+    def check_room(self, tokens: int) -> None:
+        """Whether so many tokens leave room for a reply. Raises OverWindow."""
         if tokens >= self._model.window:
             raise OverWindow(tokens, self._model.window)
 
-    def _admit(self, state: SessionState, max_tokens: int) -> Generation:
+    def admit(
+        self,
+        state: SessionState,
+        max_tokens: int,
+        qos: int,
+        options: LaneOptions = LaneOptions(),  # noqa: B008 - frozen
+        *,
+        live: bool = False,
+    ) -> Generation:
+        """Queue a generation on `state` as it stands; the caller has checked that there is room."""
         job = Job(
             lane=self._room.next_lane(),
             session=state.id,
-            qos=state.qos,
+            qos=qos,
             tokens=pack(state.tokens),
             params=state.params,
             offset=0,
             limit=min(max_tokens, self._model.window - len(state.tokens)),
             arrived=trio.current_time(),
+            options=options,
         )
-        return Generation(job, self._model.text_after(state), self._model.vocabulary.piece)
+        generation = Generation(job, self._model.text_after(state), self._model.vocabulary.piece, live=live)
+        self._room.submit(generation)
+        return generation
+
+    def abandon(self, generation: Generation) -> None:
+        """Nobody waits for it any more: cancel what has not ended."""
+        if not generation.ended.is_set():
+            self._room.cancel(generation)
 
     def cancel(self, session: int) -> None:
         """End what the session generates, queued or running. Raises NothingInFlight."""

@@ -16,6 +16,9 @@ from superfluid.scheduler.job import Job
 DELTAS = 4096
 """Committed events that whoever asked may lag behind before the generation is cancelled."""
 
+LIVE = 8192
+"""Pieces of text that a follower may lag behind before the generation is cancelled."""
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -34,7 +37,8 @@ class Generation:
     follows `deltas` and then reads `summary`. Drawn text is provisional until its record is committed.
     """
 
-    def __init__(self, job: Job, text: TextStream, piece: Callable[[int], bytes]) -> None:
+    def __init__(self, job: Job, text: TextStream, piece: Callable[[int], bytes], *, live: bool = False) -> None:
+        """With `live`, drawn text can be followed token by token in `pieces`, ahead of its commit."""
         self.job = job
         self._text = text
         self._piece = piece
@@ -43,6 +47,11 @@ class Generation:
         self._events: list[Event] = []
         self._total = 0
         self._deltas, self.deltas = trio.open_memory_channel[Event](DELTAS)
+        self._live, self.pieces = trio.open_memory_channel[str](LIVE)
+        if not live:
+            self._live.close()
+        self.lagged = False
+        """whether whoever follows `pieces` was too slow: the generation is to be cancelled"""
         self.ended = trio.Event()
         self.summary: Summary | None = None
         self.refusal: Refusal | None = None
@@ -56,7 +65,16 @@ class Generation:
         text = self._text.feed(self._piece(token))
         self._tokens.append(token)
         self._pieces.append(text)
+        self._show(text)
         return Channel.TEXT, text
+
+    def _show(self, text: str) -> None:
+        try:
+            self._live.send_nowait(text)
+        except trio.WouldBlock:
+            self.lagged = True
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # nobody follows
 
     def cut(self, finish: Finish) -> Generated | None:
         """The record of what was drawn since the last one, None where that is nothing.
@@ -64,7 +82,9 @@ class Generation:
         Bytes of an incomplete character wait for the next record, and at the end of the turn become U+FFFD.
         """
         if finish is Finish.END_OF_TURN:
-            self._pieces.append(self._text.flush())
+            rest = self._text.flush()
+            self._pieces.append(rest)
+            self._show(rest)
         if not self._tokens and finish is Finish.OPEN:
             return None
         record = Generated(tuple(self._tokens), "".join(self._pieces), Channel.TEXT, finish)
@@ -75,10 +95,14 @@ class Generation:
         """A record of this generation is durable. False where nobody reads the deltas any more."""
         self._events.append(event)
         self._total += tokens
+        if self.lagged:
+            return False
         try:
             self._deltas.send_nowait(event)
-        except (trio.WouldBlock, trio.BrokenResourceError):
+        except trio.WouldBlock:
             return False
+        except trio.BrokenResourceError:
+            pass  # nobody follows the events; who left altogether cancels
         return True
 
     def end(self, finish: Finish) -> None:
@@ -94,4 +118,5 @@ class Generation:
 
     def _close(self) -> None:
         self._deltas.close()
+        self._live.close()
         self.ended.set()

@@ -23,6 +23,7 @@ from superfluid.daemon.book import Book
 from superfluid.daemon.branching import Branching
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.config import Observer, ServeConfig, ServerInfo, StartError
+from superfluid.daemon.conversing import Conversing
 from superfluid.daemon.drain import drain
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.generating import Generating
@@ -153,6 +154,7 @@ def _use_cases(parts: _Parts, ready: Ready, book: Book, bus: Bus, room: EngineRo
     return UseCases(
         appending=Appending(book, room, model),
         branching=Branching(book, model),
+        conversing=Conversing(book, generating, model),
         generating=generating,
         keeping=Keeping(book, bus, room, generating),
         reading=Reading(book, bus, room),

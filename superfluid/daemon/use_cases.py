@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from superfluid.daemon.appending import Appending
 from superfluid.daemon.branching import Branching
+from superfluid.daemon.conversing import Conversing
 from superfluid.daemon.generating import Generating
 from superfluid.daemon.keeping import Keeping
 from superfluid.daemon.reading import Reading
@@ -15,6 +16,7 @@ from superfluid.daemon.reading import Reading
 class UseCases:
     appending: Appending
     branching: Branching
+    conversing: Conversing
     generating: Generating
     keeping: Keeping
     reading: Reading

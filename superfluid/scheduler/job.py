@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from superfluid.protocol.records import GenParams
+from superfluid.protocol.ticks import LaneOptions
 
 
 @dataclass(slots=True)
@@ -23,6 +24,7 @@ class Job:
     offset: int
     limit: int
     arrived: float
+    options: LaneOptions = field(default_factory=LaneOptions)
     drawn: int = 0
     warm: int = 0
     remaining: int | None = None

@@ -142,4 +142,5 @@ def _start(job: Job) -> LaneStart:
         params=job.params,
         offset=job.offset,
         limit=job.limit,
+        options=job.options,
     )

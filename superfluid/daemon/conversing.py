@@ -1,0 +1,187 @@
+"""Use case of the stateless routes: a whole conversation, or a prompt, in one request; a reply, and nothing kept.
+
+Each request is a session of its own that is never logged (decision 38). It goes through the same rendering, queue and
+worker as any other, so what it shares with others comes warm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from superfluid.daemon.book import Book
+from superfluid.daemon.generating import Generating
+from superfluid.daemon.generation import Generation
+from superfluid.daemon.replies import ReplyMemory
+from superfluid.daemon.served import ServedModel
+from superfluid.model.stops import StopFinder
+from superfluid.protocol.codes import Channel, Finish, Qos, Role
+from superfluid.protocol.records import Appended, Generated, GenerationPrompt, GenParams, Message
+from superfluid.protocol.refusals import EmptySession, ProtocolRefusal
+from superfluid.protocol.ticks import LaneOptions
+from superfluid.sessions import decide
+from superfluid.sessions.state import SessionState
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message of a conversation; `role` is a `codes.Role`."""
+
+    role: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a stateless request wants. Exactly one of `turns` and `prompt` is given.
+
+    `prompt` is text, control tokens allowed, or token ids. `max_tokens` None is as much as the window holds. The
+    reply ends before the first of `stops`.
+    """
+
+    params: GenParams
+    turns: tuple[Turn, ...] | None = None
+    prompt: str | tuple[int, ...] | None = None
+    max_tokens: int | None = None
+    stops: tuple[str, ...] = ()
+    qos: int = Qos.AGENT
+    options: LaneOptions = field(default_factory=LaneOptions)
+
+
+class Reply:
+    """A reply under way. Iterate `pieces`; the rest is final after that."""
+
+    def __init__(self, generation: Generation, prompt_tokens: int, stops: tuple[str, ...]) -> None:
+        self._generation = generation
+        self._finder = StopFinder(stops)
+        self.prompt_tokens = prompt_tokens
+        self.finish = Finish.OPEN
+        self.completion_tokens = 0
+        self.text = ""
+
+    @property
+    def stop(self) -> str | None:
+        """The stop string that ended the reply."""
+        return self._finder.found
+
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens whose KV was held; known once the first piece is there."""
+        return min(self._generation.job.warm, self.prompt_tokens)
+
+    async def pieces(self) -> AsyncIterator[str]:
+        """The reply's text as it is drawn. Raises GenerationFailed where it fails on the way."""
+        async for text in self._generation.pieces:
+            self.completion_tokens += 1
+            if certain := self._finder.feed(text):
+                self.text += certain
+                yield certain
+            if self.stop is not None:
+                self.finish = Finish.END_OF_TURN
+                return
+        await self._generation.ended.wait()
+        if self._generation.refusal is not None:
+            raise self._generation.refusal
+        summary = self._generation.summary
+        assert summary is not None
+        self.finish, self.completion_tokens = Finish(summary.finish), summary.tokens
+        if rest := self._finder.flush():
+            self.text += rest
+            yield rest
+
+    def drawn(self) -> tuple[int, ...]:
+        """All tokens drawn, the end of turn included."""
+        summary = self._generation.summary
+        events = summary.events if summary is not None else ()
+        return tuple(token for event in events if isinstance(event.body, Generated) for token in event.body.span)
+
+
+class Conversing:
+    def __init__(self, book: Book, generating: Generating, model: ServedModel) -> None:
+        self._book = book
+        self._generating = generating
+        self._model = model
+        self._replies = ReplyMemory()
+
+    @asynccontextmanager
+    async def reply(self, ask: Ask) -> AsyncIterator[Reply]:
+        """The reply to `ask`. Leaving the block early cancels, queued or running.
+
+        Raises OverWindow before anything is drawn, and ProtocolRefusal with the template's own words.
+        """
+        decide.check_params(ask.params)
+        with self._book.passing(ask.params) as state:
+            await self._put(state, ask)
+            prompt_tokens = len(state.tokens)
+            self._generating.check_room(prompt_tokens)
+            limit = self._model.window if ask.max_tokens is None else ask.max_tokens
+            generation = self._generating.admit(state, limit, ask.qos, ask.options, live=True)
+            generation.deltas.close()
+            reply = Reply(generation, prompt_tokens, ask.stops)
+            try:
+                yield reply
+            finally:
+                self._generating.abandon(generation)
+                if generation.summary is not None and generation.summary.finish == Finish.END_OF_TURN:
+                    self._replies.keep(reply.text, reply.drawn())
+
+    async def count(self, ask: Ask) -> int:
+        """Prompt tokens of `ask`, the assistant header included. Computes nothing."""
+        with self._book.passing(ask.params) as state:
+            await self._put(state, ask)
+            return len(state.tokens)
+
+    async def _put(self, state: SessionState, ask: Ask) -> None:
+        if ask.prompt is not None:
+            await self._put_prompt(state, ask.prompt)
+            return
+        for turn in await self._arranged(ask):
+            await self._put_turn(state, turn)
+        if not state.tokens:
+            raise EmptySession(state.id)
+        if opener := self._model.opener(state):
+            self._book.pass_by(state, GenerationPrompt(opener))
+
+    async def _arranged(self, ask: Ask) -> tuple[Turn, ...]:
+        """Late system messages keep their place, or go to the first where the template refuses them (decision 35)."""
+        turns = ask.turns or ()
+        if all(turn.role != Role.SYSTEM for turn in turns[1:]):
+            return turns
+        with self._book.passing(ask.params) as scratch:
+            try:
+                for turn in turns:
+                    await self._put_turn(scratch, turn)
+            except ProtocolRefusal:
+                return _system_first(turns)
+        return turns
+
+    async def _put_prompt(self, state: SessionState, prompt: str | tuple[int, ...]) -> None:
+        vocabulary = self._model.vocabulary
+        if isinstance(prompt, str):
+            span = await self._model.tokens(prompt)
+            if vocabulary.adds_bos and vocabulary.bos is not None and span[:1] != (vocabulary.bos,):
+                span = (vocabulary.bos, *span)
+        else:
+            span = prompt
+            if any(token >= vocabulary.size for token in span):
+                raise ProtocolRefusal(f"prompt: a token id is outside the vocabulary of {vocabulary.size}")
+        if not span:
+            raise ProtocolRefusal("prompt: it has no tokens")
+        self._book.pass_by(state, Appended(None, span))
+
+    async def _put_turn(self, state: SessionState, turn: Turn) -> None:
+        drawn = self._replies.find(turn.text) if turn.role == Role.ASSISTANT and state.tokens else None
+        opener = self._model.opener(state) if drawn is not None else ()
+        if drawn is not None and opener:
+            finished = Generated(drawn, turn.text, Channel.TEXT, Finish.END_OF_TURN)
+            self._book.pass_by(state, GenerationPrompt(opener), finished)
+            return
+        span = await self._model.message(state, turn.role, turn.text)
+        self._book.pass_by(state, Message(turn.role, turn.text, span))
+
+
+def _system_first(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    system = [turn.text for turn in turns if turn.role == Role.SYSTEM]
+    others = tuple(turn for turn in turns if turn.role != Role.SYSTEM)
+    return (Turn(Role.SYSTEM, "\n\n".join(system)), *others) if system else others
