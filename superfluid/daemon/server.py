@@ -6,9 +6,8 @@ import hashlib
 import logging
 import os
 import re
-import signal
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +30,8 @@ from superfluid.daemon.keeping import Keeping
 from superfluid.daemon.logging_setup import BadFilter, open_log, parse_filter
 from superfluid.daemon.reading import Reading
 from superfluid.daemon.served import ServedModel
+from superfluid.daemon.stopping import StopSignal
+from superfluid.daemon.telling import Telling
 from superfluid.daemon.transport import Transport
 from superfluid.daemon.use_cases import UseCases
 from superfluid.daemon.worker import LoadRefused, WorkerDied
@@ -72,7 +73,8 @@ def run(config: ServeConfig, observer: Observer, transports: Sequence[Transport]
         for transport in transports:
             stack.callback(transport.close)
             transport.bind()
-        trio.run(_run, _Parts(config, observer, file, vocabulary, identity, log, log_file, tuple(transports)))
+        parts = _Parts(config, Telling(observer), file, vocabulary, identity, log, log_file, tuple(transports))
+        trio.run(_run, parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,35 +94,38 @@ class _Parts:
 async def _run(parts: _Parts) -> None:
     config, observer = parts.config, parts.observer
     bus, activity = Bus(), Activity()
-    book = Book(parts.log, bus, lambda: time.time_ns() // 1_000_000)
+    stop = StopSignal()
+    try:
+        book = Book(parts.log, bus, lambda: time.time_ns() // 1_000_000)
+    except StoreError as fault:
+        raise StartError(f"the session log cannot be read: {fault}") from fault
     room = EngineRoom(book, bus, _load(parts), config.worker_argv, observer.notice)
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        ready = await _load_model(room, signals, observer)
-        if ready is None:
-            return
-        cases = _use_cases(parts, ready, book, bus, room)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(room.run)
-            async with trio.open_nursery() as accepting:
-                for transport in parts.transports:
-                    accepting.start_soon(transport.serve, cases, activity, nursery)
-                observer.ready(_info(parts, ready))
-                _LOG.info("ready: %s lanes of %s tokens", config.max_batch, ready.context)
-                await _first_signal(signals)
-                observer.notice("stopping: streams end, the log is flushed")
-                accepting.cancel_scope.cancel()
-            await drain(cases.generating, room, bus, activity, config.drain_timeout)
-            nursery.cancel_scope.cancel()
+    ready = await _load_model(room, stop, observer)
+    if ready is None:
+        return
+    cases = _use_cases(parts, ready, book, bus, room)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(room.run)
+        async with trio.open_nursery() as accepting:
+            for transport in parts.transports:
+                accepting.start_soon(transport.serve, cases, activity, nursery)
+            observer.ready(_info(parts, ready))
+            _LOG.info("ready: %s lanes of %s tokens", config.max_batch, ready.context)
+            await stop.asked.wait()
+            observer.notice("stopping: streams end, the log is flushed")
+            accepting.cancel_scope.cancel()
+        await drain(cases.generating, room, bus, activity, config.drain_timeout)
+        nursery.cancel_scope.cancel()
     _LOG.info("stopped")
 
 
-async def _load_model(room: EngineRoom, signals: AsyncIterator[int], observer: Observer) -> Ready | None:
+async def _load_model(room: EngineRoom, stop: StopSignal, observer: Observer) -> Ready | None:
     """The worker's word that it is ready; None where a signal came first. Raises StartError."""
     ready: Ready | None = None
     async with trio.open_nursery() as nursery:
 
         async def give_up_on_signal() -> None:
-            await _first_signal(signals)
+            await stop.asked.wait()
             nursery.cancel_scope.cancel()
 
         nursery.start_soon(give_up_on_signal)
@@ -134,11 +139,6 @@ async def _load_model(room: EngineRoom, signals: AsyncIterator[int], observer: O
     if refused is not None:
         raise StartError(f"the model does not load: {refused}") from refused
     return ready
-
-
-async def _first_signal(signals: AsyncIterator[int]) -> None:
-    async for _ in signals:
-        return
 
 
 def _use_cases(parts: _Parts, ready: Ready, book: Book, bus: Bus, room: EngineRoom) -> UseCases:
