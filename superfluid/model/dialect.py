@@ -17,40 +17,16 @@ from typing import Any
 
 from superfluid.model.masking import LEFT, RIGHT, Tokenizer
 from superfluid.model.template import ChatTemplate, TemplateError
+from superfluid.model.turns import Conversation, Turn, histories, placeholder, placeholders, role_name
 from superfluid.model.vocabulary import Vocabulary
 from superfluid.protocol.codes import Role
 from superfluid.protocol.refusals import ProtocolRefusal
 
+__all__ = ["NO_DIALECT", "Conversation", "Dialect", "dialect_of", "required"]
+
 _log = logging.getLogger("superfluid.model")
 
 NO_DIALECT = "this model has no chat template, so messages cannot be rendered; use Append with plain text or tokens"
-
-_NAMES = {Role.SYSTEM: "system", Role.USER: "user", Role.ASSISTANT: "assistant", Role.TOOL: "tool"}
-# How many turns before a message are rendered with it. Templates look at the first message, at the one before, and
-# at the parity of turns: a window that starts at a user turn looks to them like the whole.
-_WINDOW = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """What a session holds so far, in shape."""
-
-    roles: tuple[int, ...]
-    """`codes.Role` of the messages and assistant turns so far, in order"""
-    empty: bool
-    """nothing is on the model's input yet"""
-    finished: bool
-    """the last stream record is a `Generated` that ended its turn: the turn separator is due"""
-    created_ms: int
-    """Unix time that the template sees, whenever it is asked"""
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """A message as the template gets it. `content` is masked text or a placeholder."""
-
-    role: int
-    content: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +55,7 @@ class Dialect:
         self._template = template
         self._tokenizer = Tokenizer(vocabulary)
         self._folds_system = False
-        user, system = _placeholders((Role.USER, Role.SYSTEM))
+        user, system = placeholders((Role.USER, Role.SYSTEM))
         if user.content not in self._render((user,), 0):
             raise TemplateError("the chat template leaves out the text of a user message")
         self._folds_system = self._probe_fold(system, user)
@@ -105,7 +81,7 @@ class Dialect:
 
         `tools` are function declarations in JSON form; only the first message can bring them (wire-facts 8.5).
         """
-        turn = _Turn(role, self._tokenizer.masks.mask(text))
+        turn = Turn(role, self._tokenizer.masks.mask(text))
         try:
             delta = self._first(turn, before.created_ms, tools) if before.empty else self._after_all(before, turn)
         except TemplateError as error:
@@ -113,7 +89,7 @@ class Dialect:
         except RecursionError:
             raise ProtocolRefusal("the tools are nested too deep") from None
         except _NoPlace:
-            raise ProtocolRefusal(f"the chat template leaves out a {_name(role)} message here") from None
+            raise ProtocolRefusal(f"the chat template leaves out a {role_name(role)} message here") from None
         return self._span(before, delta)
 
     def opener(self, before: Conversation) -> tuple[int, ...]:
@@ -130,7 +106,7 @@ class Dialect:
         if delta.open:
             # white space at the end is split as it is before a word
             ids = self._tokenizer.ids(delta.text + "a", before=delta.before)
-            if self._vocabulary.piece(ids[-1]) == b"a":
+            if ids and self._vocabulary.piece(ids[-1]) == b"a":
                 ids.pop()
             else:
                 ids = self._tokenizer.ids(delta.text, before=delta.before)
@@ -143,9 +119,9 @@ class Dialect:
 
     # ---- messages
 
-    def _after_all(self, before: Conversation, turn: _Turn) -> _Delta:
+    def _after_all(self, before: Conversation, turn: Turn) -> _Delta:
         refused: TemplateError | None = None
-        for history in self._histories(before):
+        for history in histories(before):
             try:
                 return self._after(history, turn, before)
             except TemplateError as error:
@@ -157,7 +133,7 @@ class Dialect:
                 pass
         raise refused or _NoPlace
 
-    def _first(self, turn: _Turn, now_ms: int, tools: Sequence[Mapping[str, Any]] | None) -> _Delta:
+    def _first(self, turn: Turn, now_ms: int, tools: Sequence[Mapping[str, Any]] | None) -> _Delta:
         plain = self._alone(turn, now_ms, None)
         if not tools:
             return plain
@@ -166,20 +142,20 @@ class Dialect:
             raise TemplateError("it has no place for tools in the first message")
         return equipped
 
-    def _alone(self, turn: _Turn, now_ms: int, tools: Sequence[Mapping[str, Any]] | None) -> _Delta:
+    def _alone(self, turn: Turn, now_ms: int, tools: Sequence[Mapping[str, Any]] | None) -> _Delta:
         if turn.role != Role.SYSTEM or not self._folds_system:
             text = self._render((turn,), now_ms, tools=tools)
-            probe = _placeholder(0, turn.role)
+            probe = placeholder(0, turn.role)
             if turn.role != Role.ASSISTANT and probe.content not in self._render((probe,), now_ms):
                 raise _NoPlace
             return _Delta("", text)
-        probe = _placeholder(1, Role.USER)
+        probe = placeholder(1, Role.USER)
         text = self._render((turn, probe), now_ms, tools=tools)
-        return _Delta("", text[: text.index(probe.content)], open=True)
+        return _Delta("", text[: _find(text, probe)], open=True)
 
-    def _after(self, history: tuple[_Turn, ...], turn: _Turn, before: Conversation) -> _Delta:
+    def _after(self, history: tuple[Turn, ...], turn: Turn, before: Conversation) -> _Delta:
         """What `turn` adds after `history`, which has at least one turn."""
-        probe = _placeholder(len(history), turn.role)
+        probe = placeholder(len(history), turn.role)
         shape, start = self._start(history, probe, before)
         if probe.content not in shape[start:]:
             raise _NoPlace
@@ -189,21 +165,21 @@ class Dialect:
             full, start = self._start(history, turn, before)
         return _cut(full, start)
 
-    def _start(self, history: tuple[_Turn, ...], turn: _Turn, before: Conversation) -> tuple[str, int]:
+    def _start(self, history: tuple[Turn, ...], turn: Turn, before: Conversation) -> tuple[str, int]:
         """The rendering of both, and where in it `turn` begins."""
         full = self._render((*history, turn), before.created_ms)
         if before.finished:
             return full, self._past_end(full, history)
         if self._folds(history):
-            probe = _placeholder(len(history), Role.USER)
+            probe = placeholder(len(history), Role.USER)
             lead = self._render((*history, probe), before.created_ms)
-            at = lead.index(probe.content)
+            at = _find(lead, probe)
             if full.startswith(lead[:at]):
                 return full, at
             raise _NoPlace
         return full, self._past_history(full, history, before)
 
-    def _past_history(self, full: str, history: tuple[_Turn, ...], before: Conversation) -> int:
+    def _past_history(self, full: str, history: tuple[Turn, ...], before: Conversation) -> int:
         """Where `full` goes on after what the spans of `history` hold."""
         try:
             base = self._render(history, before.created_ms)
@@ -219,7 +195,7 @@ class Dialect:
         closing = base[base.rfind(last) + len(last) :] if last in base else ""
         return at + _common(closing, full[at : at + len(closing)])
 
-    def _past_end(self, full: str, history: tuple[_Turn, ...]) -> int:
+    def _past_end(self, full: str, history: tuple[Turn, ...]) -> int:
         """Where `full` goes on after the end-of-turn token of the last reply, which the model drew itself."""
         last = history[-1].content
         at = full.rfind(last)
@@ -237,7 +213,7 @@ class Dialect:
 
     def _opener(self, before: Conversation) -> _Delta:
         refused: TemplateError | None = None
-        for history in self._histories(before):
+        for history in histories(before):
             try:
                 return self._open(history, before)
             except TemplateError as error:
@@ -246,40 +222,21 @@ class Dialect:
                 pass
         raise refused or _NoPlace
 
-    def _open(self, history: tuple[_Turn, ...], before: Conversation) -> _Delta:
+    def _open(self, history: tuple[Turn, ...], before: Conversation) -> _Delta:
         if self._folds(history) and not before.finished:
             # the system text stands in an open user turn: close it
-            probe = _placeholder(len(history), Role.USER)
+            probe = placeholder(len(history), Role.USER)
             full = self._render((*history, probe), before.created_ms, opener=True)
-            return _cut(full, full.index(probe.content) + len(probe.content))
+            return _cut(full, _find(full, probe) + len(probe.content))
         full = self._render(history, before.created_ms, opener=True)
         if before.finished:
             return _cut(full, self._past_end(full, history))
         return _cut(full, self._past_history(full, history, before))
 
-    # ---- histories
-
-    def _histories(self, before: Conversation) -> list[tuple[_Turn, ...]]:
-        """What may stand for the turns so far, the truest first, the least that a template accepts last."""
-        roles = before.roles
-        if before.finished and roles[-1:] != (Role.ASSISTANT,):
-            roles = (*roles, Role.ASSISTANT)
-        if not roles:
-            # raw tokens came first: render as in the middle of a conversation
-            return [_placeholders((Role.USER, Role.ASSISTANT))]
-        recent = _window(roles)
-        least = (Role.USER,) if roles[-1] in (Role.USER, Role.SYSTEM) else (Role.USER, Role.ASSISTANT)
-        found: list[tuple[_Turn, ...]] = []
-        for candidate in (recent, [role for role in recent if role != Role.SYSTEM], least):
-            history = _placeholders(candidate)
-            if history and history not in found:
-                found.append(history)
-        return found
-
-    def _folds(self, history: tuple[_Turn, ...]) -> bool:
+    def _folds(self, history: tuple[Turn, ...]) -> bool:
         return self._folds_system and len(history) == 1 and history[0].role == Role.SYSTEM
 
-    def _accepts(self, history: tuple[_Turn, ...], now_ms: int) -> bool:
+    def _accepts(self, history: tuple[Turn, ...], now_ms: int) -> bool:
         if self._folds(history):
             return True
         try:
@@ -290,7 +247,7 @@ class Dialect:
 
     # ---- load probes
 
-    def _probe_fold(self, system: _Turn, user: _Turn) -> bool:
+    def _probe_fold(self, system: Turn, user: Turn) -> bool:
         """Whether a system message alone does not render to what it is before a user message."""
         try:
             both = self._render((system, user), 0)
@@ -312,7 +269,7 @@ class Dialect:
         taken: set[str] = set()
         for order in ("u a u", "s u a u", "u u"):
             roles = [{"s": Role.SYSTEM, "u": Role.USER, "a": Role.ASSISTANT}[letter] for letter in order.split()]
-            turns = _placeholders(roles)
+            turns = placeholders(roles)
             try:
                 text = self._render(turns, 0)
             except TemplateError:
@@ -323,13 +280,13 @@ class Dialect:
 
     def _render(
         self,
-        turns: Sequence[_Turn],
+        turns: Sequence[Turn],
         now_ms: int,
         *,
         opener: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
-        messages = [{"role": _name(turn.role), "content": turn.content} for turn in turns]
+        messages = [{"role": role_name(turn.role), "content": turn.content} for turn in turns]
         return self._template.render(messages, now_ms=now_ms, opener=opener, tools=tools)
 
 
@@ -352,16 +309,6 @@ def required(dialect: Dialect | None) -> Dialect:
     return dialect
 
 
-def _window(roles: Sequence[int]) -> list[int]:
-    """The system message at the start, if any, and the last turns, from a user turn on."""
-    head, rest = (list(roles[:1]), roles[1:]) if roles[0] == Role.SYSTEM else ([], roles)
-    if len(rest) > _WINDOW:
-        rest = rest[-_WINDOW:]
-        starts = [at for at, role in enumerate(rest) if role == Role.USER]
-        rest = rest[starts[0] :] if starts else rest
-    return [*head, *rest]
-
-
 def _common(one: str, other: str) -> int:
     """How many characters both begin with."""
     for index, (left, right) in enumerate(zip(one, other, strict=False)):
@@ -378,16 +325,8 @@ def _cut(full: str, start: int) -> _Delta:
     return _Delta(full[full.rfind(RIGHT, 0, start) + 1 : start][-256:], text)
 
 
-def _placeholder(index: int, role: int) -> _Turn:
-    return _Turn(role, f"{LEFT}{index}{RIGHT}")
-
-
-def _placeholders(roles: Sequence[int]) -> tuple[_Turn, ...]:
-    return tuple(_placeholder(index, role) for index, role in enumerate(roles))
-
-
-def _name(role: int) -> str:
-    try:
-        return _NAMES[Role(role)]
-    except ValueError:
-        raise ProtocolRefusal(f"unknown message role {role}") from None
+def _find(full: str, turn: Turn) -> int:
+    at = full.find(turn.content)
+    if at < 0:
+        raise _NoPlace
+    return at

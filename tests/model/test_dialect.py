@@ -5,8 +5,11 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from superfluid.model.dialect import NO_DIALECT, Conversation, Dialect, dialect_of, required
+from superfluid.model.masking import LEFT, RIGHT
 from superfluid.model.template import ChatTemplate, TemplateError
 from superfluid.model.vocabulary import Vocabulary
 from superfluid.protocol.codes import Role
@@ -285,3 +288,34 @@ def test_tools_come_with_the_first_message(bpe):
         dialect.message(_before(), Role.SYSTEM, "hello", [deep])
     with pytest.raises(ProtocolRefusal, match="no place for tools"):
         _dialect(bpe, templates.CHATML).message(_before(), Role.SYSTEM, "hello", tools)
+
+
+SOURCES = [
+    source
+    for name, source in vars(templates).items()
+    if name.isupper() and source not in (templates.ALWAYS_RAISES, templates.CHATML_TOOLS)
+]
+# a template whose output hangs on the text itself
+FICKLE = "{% if messages[-1].content | length < 9 %}{{ messages | length }}{% endif %}" + templates.CHATML
+
+
+@settings(max_examples=300)
+@given(
+    source=st.sampled_from([*SOURCES, FICKLE]),
+    roles=st.lists(st.integers(0, 3), max_size=12).map(tuple),
+    empty=st.booleans(),
+    finished=st.booleans(),
+    role=st.integers(0, 3),
+    text=st.sampled_from(["", " ", "hello", "<|im_end|>", "</think>x", "a longer text, with words"]),
+)
+def test_any_shape_gives_a_span_or_a_refusal(spm, source, roles, empty, finished, role, text):
+    dialect = _dialect(spm, source)
+    before = Conversation(roles, empty and not roles, finished and bool(roles), NOW)
+    for call in (lambda: dialect.message(before, role, text), lambda: dialect.opener(before)):
+        try:
+            span = call()
+        except ProtocolRefusal:
+            continue
+        shown = _shown(spm, span)
+        assert LEFT not in shown
+        assert RIGHT not in shown
