@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +32,8 @@ class Client:
         if not places.fits(path):
             raise UsageError(f"socket path {path} is too long: at most {places.LONGEST_SOCKET_PATH} bytes fit")
         self.path = path
+        self.wake: int | None = None
+        """a descriptor that becomes readable when a signal came (see `interrupt.Alert`)"""
         self._reader = FrameReader()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(timeout)
@@ -115,6 +119,7 @@ class Client:
     def _receive(self) -> responses.Response:
         try:
             while (payload := self._reader.next_frame()) is None:
+                self._wait()
                 piece = self._socket.recv(_PIECE)
                 if not piece:
                     raise ConnectionBroken(self._broken(None))
@@ -127,6 +132,16 @@ class Client:
         if isinstance(reply, responses.Err):
             raise ServerSaid(reply.message)
         return reply
+
+    def _wait(self) -> None:
+        """Return once something can be read; signal handlers run in here, and may raise."""
+        if self.wake is None:
+            return
+        ready: list[int] = []
+        while self._socket.fileno() not in ready:
+            ready, _, _ = select.select([self._socket.fileno(), self.wake], [], [])
+            if self.wake in ready:
+                os.read(self.wake, 64)
 
     def _broken(self, fault: OSError | None) -> str:
         if isinstance(fault, TimeoutError):

@@ -32,7 +32,7 @@ def stream_reply(client: Client, session: int, max_tokens: int) -> Exit:
     Ctrl-C stops the generation; what came stays printed, and the result is CANCELLED.
     """
     screen = _Screen()
-    with StopsReply(client.path, session) as stop:
+    with StopsReply(client, session) as stop:
         try:
             for reply in client.generate(session, max_tokens):
                 if isinstance(reply, responses.Delta):

@@ -150,7 +150,10 @@ class FakeServer:
         """Do it; False where the connection is over."""
         match action:
             case Until(kind):
-                self.wait_for(kind)
+                with self._arrived:
+                    if not self._arrived.wait_for(lambda: any(isinstance(it, kind) for it in self.seen), DEADLINE):
+                        self._faults.append(f"no {kind.__name__} came")
+                        return False
             case Raw(data):
                 connection.sendall(data)
             case HangUp():
@@ -204,3 +207,34 @@ def summary(id_: int, **changes: Any) -> responses.SessionSummary:
         "open_tool_calls": 0,
     }
     return responses.SessionSummary(**(values | changes))
+
+
+PARAMS = records.GenParams(0.5, 0.25, 0.0, 3, 42)
+
+
+def created(id_: int) -> responses.Created:
+    return responses.Created(id_)
+
+
+def sessions(*entries: responses.SessionSummary) -> responses.SessionList:
+    return responses.SessionList(entries)
+
+
+def inspection(**changes: Any) -> responses.SessionInspection:
+    values: dict[str, Any] = {
+        "summary": summary(4, parent=2, fork_at=3, title="t\x1b"),
+        "params": PARAMS,
+        "epoch": 2,
+        "last_finish": 1,
+        "qos_class": 2,
+        "batch_invariant": False,
+        "pin_deadline_unix_ms": 0,
+        "behavior_fingerprint": 255,
+        "open_tool_calls": ((6, "f", "{}"),),
+        "tier": responses.Parked(20, 0),
+        "tokens": (1, 2),
+        "events": (event(0, records.Created(None, PARAMS)), event(1, records.Message(1, "a\nb", (1, 2)))),
+        "wal_version": 2,
+        "store_id": responses.StoreId(bytes(16)),
+    }
+    return responses.SessionInspection(**(values | changes))

@@ -279,6 +279,11 @@ def test_chat_on_a_terminal(server: FakeServer, env: Env) -> None:
     server.expect(requests.Generate(1, 1024), text(6, "Three"), done())
     with OnTerminal(["session", "chat", "1"], env) as terminal:
         terminal.read_until("> ")
+        terminal.type("a slip")
+        terminal.read_until("a slip")
+        os.kill(terminal.process.pid, signal.SIGINT)  # gives up the line, not the chat
+        terminal.type("\n")  # readline may notice the signal only at the next key
+        terminal.read_until("> ")
         terminal.type("count\n")
         terminal.read_until("One")
         os.kill(terminal.process.pid, signal.SIGINT)

@@ -9,6 +9,7 @@ import typer
 from superfluid.protocol import responses
 from superfluid_cli import events, options, terminal
 from superfluid_cli.client import Client
+from superfluid_cli.interrupt import Alert
 
 Provisional = Annotated[
     bool, typer.Option("--provisional", help="Text ahead of its commit, too; it may be drawn again after a crash.")
@@ -23,7 +24,7 @@ def watch(
     socket: options.Socket = None,
 ) -> None:
     """Print a session's events from event N on, then new ones as they are committed, until Ctrl-C."""
-    with options.connect(socket) as client:
+    with options.connect(socket) as client, Alert(client):
         ended = ""
         while ended in ("", "lagged"):  # a reader too slow for the daemon's queue starts again where it was
             cursor, ended = _follow(client, session, cursor, provisional, json)
