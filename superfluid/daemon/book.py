@@ -6,7 +6,6 @@ before it is durable; what could not be committed leaves no trace.
 
 from __future__ import annotations
 
-import functools
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -21,7 +20,7 @@ from superfluid.protocol.frames import MAX_FRAME
 from superfluid.protocol.records import Created, EpochBump, Event, EventBody, GenParams
 from superfluid.protocol.refusals import ReplyTooLong, SessionDamaged, SessionPurged, StoreFailed
 from superfluid.sessions import snapshot
-from superfluid.sessions.heads import Head, Heads, Segment, first_head
+from superfluid.sessions.heads import Head, Heads, first_head
 from superfluid.sessions.state import SessionState
 from superfluid.store.errors import DamagedRecord, StoreError
 from superfluid.store.log import Change, Reroot, SessionLog
@@ -67,6 +66,8 @@ class Book:
         self._passing: dict[int, SessionState] = {}
         """sessions of stateless requests: in memory only, known to nobody but their request"""
         self._next_passing = FIRST_PASSING
+        self._erasing = False
+        """whether something that was purged is still in the write-ahead log"""
         self._writing = trio.CapacityLimiter(1)
         self._reading = trio.CapacityLimiter(1)
 
@@ -113,7 +114,7 @@ class Book:
             await self._look_again(session)
         state = self._states.get(session)
         if state is None:
-            state = await self._off_loop(self._reading, self._fold, session, self.heads.live(session).events)
+            state = await self._read_off_loop(self._fold, session, self.heads.live(session).events)
             self._states[session] = state
             self._forget_old()
         self._states.move_to_end(session)
@@ -130,7 +131,7 @@ class Book:
         """A state of its own: `state`'s session as it was with its first `events` events."""
         if events == state.events:
             return state.copy()
-        return await self._off_loop(self._reading, self._fold, state.id, events)
+        return await self._read_off_loop(self._fold, state.id, events)
 
     def _fold(self, session: int, stop: int) -> SessionState:
         state = self._log.snapshot(session, stop)
@@ -157,7 +158,7 @@ class Book:
         logged = [self._prepare(draft) for draft in drafts if draft.state.id not in self._passing]
         if logged:
             try:
-                await self._off_loop(self._writing, self._log.commit, [change for change, _ in logged])
+                await self._off_loop(self._writing, self._write, [change for change, _ in logged])
             except StoreFailed:
                 self._doubtful.update(draft.state.id for _, draft in logged)
                 raise
@@ -178,7 +179,7 @@ class Book:
         """A session that was just made: `events` are its own records, applied to `child` already."""
         head = first_head(child)
         change = Change(head, events, snapshot.dump(child) if len(events) >= snapshot.EVERY else None)
-        await self._off_loop(self._writing, self._log.commit, [change])
+        await self._off_loop(self._writing, self._write, [change])
         self.heads.put(head)
         self._current_epoch.add(child.id)
         self._states[child.id] = child
@@ -240,8 +241,21 @@ class Book:
         self._states.pop(session, None)
         self._doubtful.discard(session)
 
-    async def purge(self, purged: Sequence[Draft], rerooted: Sequence[Draft]) -> None:
-        """One transaction that erases sessions and cuts living children loose; the caller has all their turns."""
+    def _write(self, changes: Sequence[Change]) -> None:
+        """In the writing thread: commit, and erase what an earlier purge could not."""
+        self._log.commit(changes)
+        if self._erasing:
+            try:
+                self._log.truncate()
+                self._erasing = False
+            except StoreError:
+                pass  # the next commit tries again
+
+    async def purge(self, purged: Sequence[Draft], rerooted: Sequence[Draft]) -> bool:
+        """One transaction that erases sessions and cuts living children loose; the caller has all their turns.
+
+        False where it is durable, but the write-ahead log could not be emptied yet. Raises StoreFailed.
+        """
         gone = [self._prepare(draft) for draft in purged]
         cut = []
         for change, draft in map(self._prepare, rerooted):
@@ -251,31 +265,37 @@ class Book:
             await self._off_loop(
                 self._writing, self._log.purge, [change for change, _ in gone], [reroot for reroot, _ in cut]
             )
+            self._erasing = False
         except StoreFailed:
-            self._doubtful.update(draft.state.id for draft in (*purged, *rerooted))
-            raise
+            sessions = {draft.state.id for draft in (*purged, *rerooted)}
+            self._doubtful |= sessions
+            head = await self._off_loop(self._reading, self._log.head, gone[0][0].head.id)
+            if head is None or not head.purged:
+                raise
+            self._doubtful -= sessions
+            self._erasing = True
         for reroot, draft in cut:
             self._take_over(reroot.change, draft.state)
         for change, draft in gone:
             self._take_over(change, draft.state)
             del self._states[change.head.id]
-
-    async def truncate(self) -> None:
-        """Empty the write-ahead log, so that what was erased is in no file. Raises StoreFailed."""
-        await self._off_loop(self._writing, self._log.truncate)
+        return not self._erasing
 
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def read(self, session: int, start: int, stop: int | None = None) -> tuple[Event, ...]:
         """Events `start` to `stop - 1` (to the end where None). Raises ReplyTooLong past the frame limit."""
         head = self.live(session)
-        segments = self.heads.segments(session, start, head.events if stop is None else stop)
-        return await self._off_loop(self._reading, functools.partial(self._collect, segments))
+        try:
+            return await self._read_off_loop(self._collect, session, start, head.events if stop is None else stop)
+        except SessionDamaged:
+            self.live(session)  # it may have been purged meanwhile
+            raise
 
-    def _collect(self, segments: Sequence[Segment]) -> tuple[Event, ...]:
+    def _collect(self, session: int, start: int, stop: int) -> tuple[Event, ...]:
         events: list[Event] = []
         size = 0
-        for event in self._log.read(segments):
+        for event in self._log.read(self.heads.segments(session, start, stop)):
             events.append(event)
             size += len(postcard.encode(Event, event))
             if size > MAX_FRAME:
@@ -284,11 +304,27 @@ class Book:
 
     async def backlog(self, session: int, start: int, stop: int) -> AsyncIterator[Event]:
         """Events `start` to `stop - 1`, a page at a time."""
+        most = BACKLOG_PAGE
         while start < stop:
-            page = await self.read(session, start, min(start + BACKLOG_PAGE, stop))
+            try:
+                page = await self.read(session, start, min(start + most, stop))
+            except ReplyTooLong:
+                if most == 1:
+                    raise
+                most = max(1, most // 4)
+                continue
             for event in page:
                 yield event
             start += len(page)
+
+    async def _read_off_loop(self, work: Callable[..., T], *args: object) -> T:
+        """Run `work`, which reads by the heads, in the reading thread."""
+        try:
+            return await self._off_loop(self._reading, work, *args)
+        except SessionDamaged:
+            # Or a purge is under way that has moved or erased records, here or further up: heads follow at its end.
+            await self._off_loop(self._writing, lambda: None)
+            return await self._off_loop(self._reading, work, *args)
 
     async def _off_loop(self, limiter: trio.CapacityLimiter, work: Callable[..., T], *args: object) -> T:
         """Run `work` in a thread, one at a time a limiter, and translate what the store may raise."""

@@ -31,6 +31,7 @@ from superfluid.protocol.ticks import (
     Ready,
 )
 from superfluid.scheduler.schedule import Schedule, Settled, begin, plan, settle
+from superfluid.sessions.state import SessionState
 
 _LOG = logging.getLogger("superfluid.engine_room")
 
@@ -331,19 +332,16 @@ class EngineRoom:
         async for batch in batches:
             await self._commit_batch([piece for piece in batch if not piece.generation.ended.is_set()])
 
-    async def _commit_batch(self, batch: Sequence[_Piece]) -> None:
-        writing = [piece for piece in batch if piece.record is not None]
-        try:
-            events = await self._commit_records(writing)
-        except Refusal as refusal:
-            # Nothing of this tick was kept; its generations end, and their KV, which is ahead of the log, goes.
-            for piece in batch:
-                self.cancel(piece.generation)
-                self._drop(piece.generation, GenerationFailed(str(refusal)))
-            self._notice(str(refusal))
-            self._forget.append(Forget(0, tuple(piece.generation.session for piece in batch)))
-            self._wake(interrupt=True)
-            return
+    async def _commit_batch(self, pieces: Sequence[_Piece]) -> None:
+        async with AsyncExitStack() as turns:
+            states = await self._take_turns(turns, pieces)
+            batch = [piece for piece in pieces if piece.generation.session in states]
+            writing = [piece for piece in batch if piece.record is not None]
+            try:
+                events = await self._commit_records(writing, states)
+            except Refusal as refusal:
+                self._lose(batch, refusal)
+                return
         for piece, event in zip(writing, events, strict=True):
             if not piece.generation.committed(event, piece.tokens) and piece.finish is Finish.OPEN:
                 self.cancel(piece.generation)  # whoever asked has left, or reads far too slowly
@@ -354,20 +352,31 @@ class EngineRoom:
                 piece.generation.end(piece.finish)
                 self._release(piece.generation)
 
-    async def _commit_records(self, pieces: Sequence[_Piece]) -> list[Event]:
-        if not pieces:
-            return []
-        async with AsyncExitStack() as turns:
-            states = {
-                session: await turns.enter_async_context(self._book.writing(session, even_fenced=True))
-                for session in sorted({piece.generation.session for piece in pieces})
-            }
-            drafts = [
-                Draft(states[piece.generation.session], (piece.record,))
-                for piece in pieces
-                if piece.record is not None
-            ]
-            return [events[-1] for events in await self._book.commit(drafts)]
+    async def _take_turns(self, turns: AsyncExitStack, pieces: Sequence[_Piece]) -> dict[int, SessionState]:
+        """The states of their sessions. One that refuses, damaged or gone, costs only its own generation."""
+        states: dict[int, SessionState] = {}
+        for piece in sorted(pieces, key=lambda piece: piece.generation.session):
+            session = piece.generation.session
+            try:
+                states[session] = await turns.enter_async_context(self._book.writing(session, even_fenced=True))
+            except Refusal as refusal:
+                self._lose([piece], refusal)
+        return states
+
+    async def _commit_records(self, pieces: Sequence[_Piece], states: dict[int, SessionState]) -> list[Event]:
+        drafts = [
+            Draft(states[piece.generation.session], (piece.record,)) for piece in pieces if piece.record is not None
+        ]
+        return [events[-1] for events in await self._book.commit(drafts)] if drafts else []
+
+    def _lose(self, pieces: Sequence[_Piece], refusal: Refusal) -> None:
+        """Nothing of these was kept: their generations end, and their KV, which is ahead of the log, goes."""
+        for piece in pieces:
+            self.cancel(piece.generation)
+            self._drop(piece.generation, GenerationFailed(str(refusal)))
+        self._notice(str(refusal))
+        self._forget.append(Forget(0, tuple(piece.generation.session for piece in pieces)))
+        self._wake(interrupt=True)
 
     def _drop(self, generation: Generation, refusal: Refusal) -> None:
         generation.fail(refusal)

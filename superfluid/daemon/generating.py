@@ -95,7 +95,12 @@ class Generating:
         *,
         live: bool = False,
     ) -> Generation:
-        """Queue a generation on `state` as it stands; the caller has checked that there is room."""
+        """Queue a generation on `state` as it stands; the caller has checked that there is room.
+
+        Raises ShuttingDown: a drain that has begun does not look again for who comes late.
+        """
+        if self.closing:
+            raise ShuttingDown
         job = Job(
             lane=self._room.next_lane(),
             session=state.id,

@@ -10,7 +10,7 @@ from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.generating import Generating
 from superfluid.protocol.codes import PurgeMode
 from superfluid.protocol.records import EventBody, Purged, ToolExpired
-from superfluid.protocol.refusals import NotQuiet, SessionPurged
+from superfluid.protocol.refusals import ErasurePending, NotQuiet, SessionPurged
 from superfluid.sessions import decide
 from superfluid.sessions.state import SessionState
 
@@ -47,7 +47,7 @@ class Keeping:
         return (*descendants, session)
 
     async def _purge_all(self, targets: tuple[int, ...], session: int, mode: PurgeMode) -> bool:
-        """False where a fork that was under way has added to the targets meanwhile: then nothing was done."""
+        """False where a fork or a generation that was under way has come between: then nothing was done."""
         if any(target in self._book.fenced for target in targets):
             raise SessionPurged(session)
         self._book.fenced.update(targets)
@@ -57,14 +57,16 @@ class Keeping:
                     raise NotQuiet(target)
             async with AsyncExitStack() as turns:
                 states = await self._take_turns(turns, targets)
-                if self._targets(session, mode) != targets:
+                if self._targets(session, mode) != targets or any(t in self._room.generations for t in targets):
                     return False
-                await self._erase(turns, states, targets, session, mode)
+                erased = await self._erase(turns, states, targets, session, mode)
         finally:
             self._book.fenced.difference_update(targets)
         for target in targets:
             self._bus.end_session(target, "purged")
         await self._room.forget(targets)
+        if not erased:
+            raise ErasurePending(session)
         return True
 
     async def _take_turns(self, turns: AsyncExitStack, sessions: tuple[int, ...]) -> dict[int, SessionState]:
@@ -80,7 +82,7 @@ class Keeping:
         targets: tuple[int, ...],
         session: int,
         mode: PurgeMode,
-    ) -> None:
+    ) -> bool:
         # Children have higher ids than their parents, so these turns too are taken in ascending order.
         children = self._book.heads.children(session) if mode is PurgeMode.REROOT else ()
         rerooted = []
@@ -88,7 +90,7 @@ class Keeping:
             inherited = await self._book.read(child, 0, self._book.heads.live(child).own_from)
             rerooted.append(Draft(state, (decide.reroot(session, inherited),)))
         purged = [Draft(states[target], _last_words(states[target], mode)) for target in targets]
-        await self._book.purge(purged, rerooted)
+        return await self._book.purge(purged, rerooted)
 
 
 def _last_words(state: SessionState, mode: PurgeMode) -> tuple[EventBody, ...]:

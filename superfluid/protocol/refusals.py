@@ -165,6 +165,19 @@ class StoreFailed(Refusal):
         super().__init__(f"io: the session log cannot be written: {reason}; nothing of this request was kept")
 
 
+class ErasurePending(Refusal):
+    """The purge is durable, but what it erased is still readable on the disk."""
+
+    code = "erasure_pending"
+    status = 503
+
+    def __init__(self, session: int) -> None:
+        super().__init__(
+            f"io: session {session} was purged, but the disk would not take the erasing of its text; "
+            "it happens with the next write that succeeds, or at the next start"
+        )
+
+
 class GenerationFailed(Refusal):
     code = "generation_failed"
     status = 500

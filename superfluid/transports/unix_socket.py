@@ -24,7 +24,7 @@ from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol import postcard, requests, responses
 from superfluid.protocol.errors import DecodeError, FrameTooLong
 from superfluid.protocol.frames import MAX_FRAME, FrameReader, frame
-from superfluid.protocol.refusals import Refusal, ReplyTooLong, UnknownSubscription
+from superfluid.protocol.refusals import Refusal, ReplyTooLong, SessionPurged, UnknownSubscription
 from superfluid.protocol.requests import Request
 from superfluid.protocol.responses import Response
 from superfluid.transports.dispatch import answer
@@ -38,6 +38,9 @@ HANGUP_LOOK = 0.1
 
 LARGE_REPLY = 512
 """Events in a reply from which on it is encoded in a thread."""
+
+LARGE_REQUEST = 1 << 16
+"""Bytes of a request from which on it is decoded in a thread."""
 
 
 class UnixSocket:
@@ -145,7 +148,7 @@ class Connection:
         while True:
             try:
                 for payload in self._reader.frames():
-                    request: Request = postcard.decode(Request, payload)
+                    request = await _decoded(payload)
                     with self._activity:
                         await self._handle(request, nursery)
             except FrameTooLong:
@@ -238,6 +241,8 @@ class Connection:
                         reason = message.reason
                     case _:
                         await self._send(responses.SubEvent(subscription.id, message))
+        except SessionPurged:
+            reason = "purged"
         except Refusal as refusal:
             reason = str(refusal)
         self._subscriptions.pop(subscription.id, None)
@@ -263,6 +268,15 @@ class Connection:
             payload = postcard.encode(Response, responses.Err(str(ReplyTooLong(len(payload)))))
         async with self._sending:
             await self._stream.send_all(frame(payload))
+
+
+async def _decoded(payload: bytes) -> Request:
+    request: Request
+    if len(payload) < LARGE_REQUEST:
+        request = postcard.decode(Request, payload)
+    else:
+        request = await trio.to_thread.run_sync(postcard.decode, Request, payload)
+    return request
 
 
 def _events_in(response: Response) -> int:
