@@ -30,7 +30,8 @@ from superfluid.protocol.ticks import (
     Outcome,
     Ready,
 )
-from superfluid.scheduler.schedule import Schedule, Settled, begin, plan, settle
+from superfluid.scheduler.planning import Settled, begin, plan, settle
+from superfluid.scheduler.schedule import Schedule
 from superfluid.sessions.state import SessionState
 
 _LOG = logging.getLogger("superfluid.engine_room")
@@ -90,6 +91,10 @@ class EngineRoom:
         self._tick: int | None = None
         self._failures = 0
         self.respawns = 0
+        self.ready: Ready | None = None
+        """what the last worker said of itself"""
+        self.threads = 0
+        """compute threads in use at the last tick"""
 
     # --- what the use cases call ----------------------------------------------------------------------------------
 
@@ -98,12 +103,12 @@ class EngineRoom:
         return self._lanes_given
 
     def submit(self, generation: Generation) -> None:
-        """Queue a generation; it is busy from now on. The caller follows it to its end."""
+        """Queue a generation; it is busy from now on. The caller follows it to its end. Raises QueueFull."""
         job = generation.job
-        self.generations[job.session] = generation
-        self._by_lane[job.lane] = generation
         preempts = self.schedule.preempts(job)
         self.schedule.submit(job)
+        self.generations[job.session] = generation
+        self._by_lane[job.lane] = generation
         self._wake(interrupt=preempts)
 
     def cancel(self, generation: Generation) -> None:
@@ -205,8 +210,9 @@ class EngineRoom:
     def _give_up(self) -> None:
         reason = f"the engine worker failed {self._failures} times in a row; the next request tries again"
         self._notice(reason)
-        while self.schedule.waiting:
-            self._drop(self._by_lane[self.schedule.waiting.pop(0).lane], GenerationFailed(reason))
+        for job in self.schedule.jobs:
+            self.schedule.remove(job)
+            self._drop(self._by_lane[job.lane], GenerationFailed(reason))
         self._failures = FAILURES - 1
 
     # --- ticks ----------------------------------------------------------------------------------------------------
@@ -267,13 +273,14 @@ class EngineRoom:
         cancelled = self.schedule.take_cancelled()
         if cancelled:
             await self._hand_over(pieces, [self._piece(job.lane, Finish.CANCELLED) for job in cancelled])
-        tick = plan(self.schedule)
+        now = trio.current_time()
+        tick = plan(self.schedule, now)
         if tick is None:
             self._work = trio.Event()
             if not self._forget:
                 await self._work.wait()
             return
-        begin(self.schedule, tick)
+        begin(self.schedule, tick, now)
         self._tick = tick.number
         await worker.send(tick)
         async with trio.open_nursery() as nursery:
@@ -282,6 +289,7 @@ class EngineRoom:
             nursery.cancel_scope.cancel()
         self._tick = None
         self._failures = 0
+        self.threads = outcome.threads
         self._mirror(outcome.kv)
         await self._hand_over(pieces, [self._settled_piece(one) for one in settle(self.schedule, outcome)])
 

@@ -64,6 +64,7 @@ class Generating:
                 return None
             if session in self._room.generations:
                 raise SessionBusy(session)
+            self._room.schedule.check_queue()
             opening = self._opening(state)
             if opening:
                 await self._book.commit_one(state, *opening)
@@ -97,7 +98,7 @@ class Generating:
     ) -> Generation:
         """Queue a generation on `state` as it stands; the caller has checked that there is room.
 
-        Raises ShuttingDown: a drain that has begun does not look again for who comes late.
+        Raises QueueFull, and ShuttingDown: a drain that has begun does not look again for who comes late.
         """
         if self.closing:
             raise ShuttingDown
@@ -111,6 +112,7 @@ class Generating:
             limit=min(max_tokens, self._model.window - len(state.tokens)),
             arrived=trio.current_time(),
             options=options,
+            batch_invariant=state.batch_invariant,
         )
         generation = Generation(job, self._model.text_after(state), self._model.vocabulary.piece, live=live)
         self._room.submit(generation)

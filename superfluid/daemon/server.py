@@ -34,6 +34,7 @@ from superfluid.daemon.stopping import StopSignal
 from superfluid.daemon.telling import Telling
 from superfluid.daemon.transport import Transport
 from superfluid.daemon.use_cases import UseCases
+from superfluid.daemon.watching import Watching
 from superfluid.daemon.worker import LoadRefused, WorkerDied
 from superfluid.model.dialect import dialect_of
 from superfluid.model.gguf import ModelError, ModelFile, inspect, locate
@@ -158,6 +159,7 @@ def _use_cases(parts: _Parts, ready: Ready, book: Book, bus: Bus, room: EngineRo
         generating=generating,
         keeping=Keeping(book, bus, room, generating),
         reading=Reading(book, bus, room),
+        watching=Watching(book, room, model.name, parts.file.path, time.monotonic()),
     )
 
 

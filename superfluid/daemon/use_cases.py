@@ -10,6 +10,7 @@ from superfluid.daemon.conversing import Conversing
 from superfluid.daemon.generating import Generating
 from superfluid.daemon.keeping import Keeping
 from superfluid.daemon.reading import Reading
+from superfluid.daemon.watching import Watching
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +21,4 @@ class UseCases:
     generating: Generating
     keeping: Keeping
     reading: Reading
+    watching: Watching

@@ -193,6 +193,17 @@ class ReplyTooLong(Refusal):
         super().__init__(f"the reply has {bytes_} bytes, over the frame limit; read in pieces with a later cursor")
 
 
+class QueueFull(Refusal):
+    """Too many generations wait. `retry_after` is seconds."""
+
+    code = "queue_full"
+    status = 429
+
+    def __init__(self, waiting: int, retry_after: int) -> None:
+        super().__init__(f"protocol: {waiting} generations wait already; try again in {retry_after} s")
+        self.retry_after = retry_after
+
+
 class ShuttingDown(Refusal):
     code = "shutting_down"
     status = 503

@@ -50,6 +50,8 @@ async def _answer(cases: UseCases, request: Request) -> Response:
             return responses.Meta(await cases.keeping.set_meta(session, expected_version, title, archived))
         case requests.Purge(session, expected_generation, mode):
             return responses.Purged(await cases.keeping.purge(session, expected_generation, mode))
+        case requests.Status():
+            return cases.watching.status()
         case requests.Generate() | requests.Subscribe() | requests.Unsubscribe():
             raise AssertionError("streams are the transport's own")
         case _:

@@ -1,0 +1,164 @@
+"""`plan` a tick, `begin` it, `settle` what came of it. `plan` only reads; the other two are the only writers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from superfluid.protocol.codes import Finish, Qos
+from superfluid.protocol.ticks import LaneOutcome, LaneStart, Outcome, Tick, unpack
+from superfluid.scheduler.job import Job
+from superfluid.scheduler.schedule import Schedule
+
+ROUNDS = 8
+"""Most rounds a tick: one commit for all of them. Fewer cost a fifth of the speed, more delay what clients see."""
+
+CHUNK_LEAST, CHUNK_MOST = 32, 512
+"""Prompt tokens a round, whatever the measured speed."""
+
+INVARIANT_CHUNK = 256
+"""Prompt tokens a round of a batch-invariant lane: the same at any speed."""
+
+_LEARN = 0.3
+"""Weight of the latest tick in the measured rates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a tick did to one job: the tokens it drew, in order, and how it stands."""
+
+    job: Job
+    drawn: tuple[int, ...]
+    finish: Finish
+    fault: int = 0
+    detail: str = ""
+
+
+def plan(schedule: Schedule, now: float) -> Tick | None:
+    """The next tick, None where nobody has anything to do."""
+    seated = choose(schedule, now)
+    number = schedule.ticks + 1
+    ticking = _ticking(schedule, seated, number)
+    if not ticking and not schedule.leaving:
+        return None
+    invariant = len(ticking) == 1 and ticking[0].batch_invariant
+    return Tick(
+        number=number,
+        rounds=ROUNDS if ticking else 0,
+        chunk=INVARIANT_CHUNK if invariant else _chunk(schedule),
+        budget_ms=schedule.tick_target_ms,
+        starts=tuple(_start(job) for job in ticking if not job.started),
+        run=tuple(job.lane for job in ticking),
+        ends=tuple(schedule.leaving),
+    )
+
+
+def choose(schedule: Schedule, now: float) -> list[Job]:
+    """The jobs that have a lane in the next tick, in the order of service.
+
+    Best class first, age included; within a class those that run keep their lanes, then first come, first served. A
+    job whose front another one is computing waits for it, and that one is served as the best of those who wait.
+    """
+    awaiting = _awaiting(schedule)
+    ranks = {job.lane: job.rank(now) for job in schedule.jobs}
+    for lane, other in awaiting.items():
+        ranks[other.lane] = min(ranks[other.lane], ranks[lane])
+
+    def place(job: Job) -> tuple[int, bool, float, int]:
+        return ranks[job.lane], job.waits_since is not None, job.arrived, job.lane
+
+    seated: dict[int, Job] = {}
+    taken = dict.fromkeys(Qos, 0)
+    # Who waits for a front comes after who does not, and only where that one has no lane itself (a capped class).
+    for job in sorted(schedule.jobs, key=lambda job: (job.lane in awaiting, place(job))):
+        if job.lane in awaiting and awaiting[job.lane].lane in seated:
+            continue
+        qos = Qos(job.qos)
+        if len(seated) < schedule.lanes and taken[qos] < schedule.class_lanes.get(qos, schedule.lanes):
+            taken[qos] += 1
+            seated[job.lane] = job
+    return sorted(seated.values(), key=lambda job: (ranks[job.lane], job.remaining or 0, job.arrived, job.lane))
+
+
+def _awaiting(schedule: Schedule) -> dict[int, Job]:
+    """For the lanes that had better wait, who computes what they need. Chains are cut: the first in them computes."""
+    awaiting: dict[int, Job] = {}
+    for job in sorted(schedule.jobs, key=lambda job: (job.arrived, job.lane)):
+        if not job.started:
+            others = (other for other in schedule.jobs if other is not job and other.lane not in awaiting)
+            other = schedule.sharing.awaited(job, others)
+            if other is not None:
+                awaiting[job.lane] = other
+    return awaiting
+
+
+def _ticking(schedule: Schedule, seated: Sequence[Job], number: int) -> list[Job]:
+    """Those of the seated that take part in this tick: slowed classes not always, invariant lanes alone."""
+    ticking = list(seated)
+    if schedule.background_divisor > 1 and number % schedule.background_divisor:
+        quick = [job for job in ticking if job.qos < Qos.AGENT]
+        ticking = quick or ticking
+    alone = [job for job in ticking if job.batch_invariant]
+    together = [job for job in ticking if not job.batch_invariant]
+    if not alone:
+        return together
+    if together and number % 2:
+        return together
+    return [alone[number // 2 % len(alone)]]
+
+
+def begin(schedule: Schedule, tick: Tick, now: float) -> None:
+    """The tick was sent: who runs in it has a lane, who ran before and was not seated waits again."""
+    seated = choose(schedule, now)
+    for job in seated:
+        if job.started or job.lane in tick.run:
+            job.take_lane(now)
+    running = {job.lane: job for job in seated if job.started}
+    for job in schedule.jobs:
+        if job.started and job.lane not in running and job.waits_since is None:
+            job.give_lane(now)
+    schedule.waiting = [job for job in schedule.jobs if job.lane not in running]
+    schedule.running = running
+    schedule.leaving = [lane for lane in schedule.leaving if lane not in tick.ends]
+    schedule.ticks = tick.number
+
+
+def settle(schedule: Schedule, outcome: Outcome) -> tuple[Settled, ...]:
+    """Fold the outcome of the tick in. Jobs that ended leave the schedule."""
+    if outcome.prefill_tokens and outcome.prefill_us:
+        measured = outcome.prefill_tokens * 1e6 / outcome.prefill_us
+        schedule.prefill_rate += _LEARN * (measured - schedule.prefill_rate)
+    if outcome.decode_tokens and outcome.elapsed_us:
+        measured = outcome.decode_tokens * 1e6 / outcome.elapsed_us
+        schedule.decode_rate += _LEARN * (measured - schedule.decode_rate)
+    known = {job.lane: job for job in schedule.jobs if job.started}
+    return tuple(_settle_lane(schedule, known[lane.lane], lane) for lane in outcome.lanes if lane.lane in known)
+
+
+def _settle_lane(schedule: Schedule, job: Job, lane: LaneOutcome) -> Settled:
+    drawn = tuple(unpack(lane.drawn))
+    job.drawn += len(drawn)
+    job.warm = max(job.warm, lane.warm)
+    job.remaining = lane.remaining
+    finish = Finish(lane.finish)
+    if finish is not Finish.OPEN:
+        schedule.remove(job)  # the worker has let go of it by itself
+    return Settled(job, drawn, finish, lane.fault, lane.detail)
+
+
+def _chunk(schedule: Schedule) -> int:
+    """Prompt tokens that a round of half the tick's time can hold."""
+    fitting = int(schedule.prefill_rate * schedule.tick_target_ms / 2000)
+    return max(CHUNK_LEAST, min(CHUNK_MOST, fitting))
+
+
+def _start(job: Job) -> LaneStart:
+    return LaneStart(
+        lane=job.lane,
+        session=job.session,
+        tokens=job.tokens,
+        params=job.params,
+        offset=job.offset,
+        limit=job.limit,
+        options=job.options,
+    )

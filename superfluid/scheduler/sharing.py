@@ -1,0 +1,57 @@
+"""Which prompts share a long front: the second to come waits for the first to compute it, and takes its KV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from superfluid.scheduler.job import Job
+
+LEAST = 256
+"""Shared tokens from which on waiting is worth it."""
+
+_TOKEN = 4
+
+
+class Sharing:
+    """The shared fronts of all jobs under way, compared once, when a job comes."""
+
+    def __init__(self) -> None:
+        self._shared: dict[int, dict[int, int]] = {}
+
+    def add(self, newcomer: Job, others: Iterable[Job]) -> None:
+        found = {}
+        for other in others:
+            length = common(newcomer.tokens, other.tokens)
+            if length >= LEAST:
+                found[other.lane] = length
+        self._shared[newcomer.lane] = found
+
+    def remove(self, lane: int) -> None:
+        self._shared.pop(lane, None)
+
+    def awaited(self, job: Job, running: Iterable[Job]) -> Job | None:
+        """Who among `running` is computing what `job` needs; None where it can start.
+
+        A job that came earlier never waits for a later one, so nobody waits in a circle.
+        """
+        shared = self._shared.get(job.lane, {})
+        for other in running:
+            length = shared.get(other.lane)
+            if length is not None and other.prefilling and other.computed < min(length, other.prompt - 1):
+                return other
+        return None
+
+
+def common(left: bytes, right: bytes) -> int:
+    """Length in tokens of the common front of two packed token sequences."""
+    least = LEAST * _TOKEN
+    if left[:least] != right[:least]:
+        return 0
+    low, high = 0, min(len(left), len(right)) // _TOKEN
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left[low * _TOKEN : middle * _TOKEN] == right[low * _TOKEN : middle * _TOKEN]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
