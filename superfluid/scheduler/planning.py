@@ -85,7 +85,7 @@ def _awaiting(schedule: Schedule) -> dict[int, Job]:
     awaiting: dict[int, Job] = {}
     for job in sorted(schedule.jobs, key=lambda job: (job.arrived, job.lane)):
         if not job.started:
-            others = (other for other in schedule.jobs if other is not job and other.lane not in awaiting)
+            others = [other for other in schedule.jobs if other is not job and other.lane not in awaiting]
             other = schedule.sharing.awaited(job, others)
             if other is not None:
                 awaiting[job.lane] = other

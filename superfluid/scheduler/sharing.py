@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from superfluid.scheduler.job import Job
 
@@ -12,11 +13,12 @@ LEAST = 256
 _TOKEN = 4
 
 
+@dataclass(slots=True)
 class Sharing:
     """The shared fronts of all jobs under way, compared once, when a job comes."""
 
-    def __init__(self) -> None:
-        self._shared: dict[int, dict[int, int]] = {}
+    _shared: dict[int, dict[int, int]] = field(default_factory=dict)
+    """for each lane, the lanes that came before it and the tokens they share"""
 
     def add(self, newcomer: Job, others: Iterable[Job]) -> None:
         found = {}
@@ -29,17 +31,20 @@ class Sharing:
     def remove(self, lane: int) -> None:
         self._shared.pop(lane, None)
 
-    def awaited(self, job: Job, running: Iterable[Job]) -> Job | None:
-        """Who among `running` is computing what `job` needs; None where it can start.
+    def awaited(self, job: Job, others: Iterable[Job]) -> Job | None:
+        """Who among `others` is computing a front that `job` needs; None where it can start.
 
         A job that came earlier never waits for a later one, so nobody waits in a circle.
         """
         shared = self._shared.get(job.lane, {})
-        for other in running:
-            length = shared.get(other.lane)
-            if length is not None and other.prefilling and other.computed < min(length, other.prompt - 1):
-                return other
-        return None
+        best: Job | None = None
+        promised = there = 0
+        for other in others:
+            length = min(shared.get(other.lane, 0), other.prompt - 1)
+            there = max(there, min(length, other.computed))
+            if other.prefilling and length > promised:
+                best, promised = other, length
+        return best if there < promised else None
 
 
 def common(left: bytes, right: bytes) -> int:

@@ -1,0 +1,218 @@
+"""Who runs in which tick: classes, order, age, pauses, shared fronts, slow and invariant lanes."""
+
+import copy
+
+import pytest
+
+from superfluid.protocol.codes import Finish
+from superfluid.protocol.refusals import QueueFull
+from superfluid.scheduler.job import AGE_SECONDS, QUANTUM_SECONDS
+from superfluid.scheduler.planning import begin, plan, settle
+from superfluid.scheduler.schedule import Schedule
+from tests.scheduler.worker import Worker, job
+
+
+class Run:
+    """A schedule with its worker, driven tick by tick; a tick takes a quarter of a second."""
+
+    def __init__(self, *jobs, **settings):
+        self.schedule = Schedule(**{"lanes": 2, **settings})
+        self.worker = Worker()
+        self.now = 0.0
+        self.ended = {}
+        for one in jobs:
+            self.schedule.submit(one)
+
+    def tick(self):
+        before = copy.deepcopy(self.schedule)
+        tick = plan(self.schedule, self.now)
+        assert self.schedule == before, "plan wrote"
+        if tick is None:
+            return None
+        begin(self.schedule, tick, self.now)
+        for settled in settle(self.schedule, self.worker.run(tick)):
+            if settled.finish is not Finish.OPEN:
+                assert settled.job.lane not in self.ended
+                self.ended[settled.job.lane] = settled
+        self.now += 0.25
+        return tick
+
+    def to_the_end(self, most=500):
+        ticks = []
+        while (tick := self.tick()) is not None:
+            ticks.append(tick)
+            assert len(ticks) < most, "it does not end"
+        return ticks
+
+
+def test_first_come_first_served_within_a_class():
+    run = Run(*[job(lane, arrived=lane) for lane in (1, 2, 3, 4)])
+    assert run.tick().run == (1, 2)
+    assert run.tick().run == (3, 4)
+
+
+def test_a_better_class_goes_first_whenever_it_came():
+    run = Run(job(1, qos=3), job(2, qos=2, arrived=1), job(3, qos=0, arrived=2), lanes=1)
+    assert [tick.run for tick in run.to_the_end()] == [(3,), (2,), (1,)]
+
+
+def test_a_newcomer_of_a_better_class_pauses_the_worst_and_nothing_is_repeated():
+    run = Run(job(1, qos=3, limit=100), job(2, qos=2, limit=100))
+    run.tick()
+    newcomer = job(3, qos=0, arrived=run.now)
+    assert run.schedule.preempts(newcomer)
+    run.schedule.submit(newcomer)
+    assert run.tick().run == (3, 2)
+    assert [waiting.lane for waiting in run.schedule.waiting] == [1]
+    resumed = run.tick()
+    assert set(resumed.run) == {1, 2}
+    assert resumed.starts == ()
+    run.to_the_end()
+    assert {lane: settled.job.drawn for lane, settled in run.ended.items()} == {1: 100, 2: 100, 3: 4}
+
+
+def test_no_pause_within_a_class():
+    run = Run(job(1, limit=50), job(2, limit=50))
+    run.tick()
+    newcomer = job(3, arrived=run.now)
+    assert not run.schedule.preempts(newcomer)
+    run.schedule.submit(newcomer)
+    assert run.tick().run == (1, 2)
+
+
+def test_age_lets_nobody_starve():
+    run = Run(job(1, qos=3, limit=40), lanes=1)
+    lane = 2
+    while 1 not in run.ended:
+        while len(run.schedule.waiting) < 3:
+            run.schedule.submit(job(lane, qos=0, limit=8, arrived=run.now))
+            lane += 1
+        run.tick()
+        assert run.now < 20 * AGE_SECONDS, "the background job starves"
+
+
+def test_who_got_a_lane_by_age_keeps_it_for_a_while():
+    run = Run(job(1, qos=3, limit=10_000), lanes=1)
+    run.now = AGE_SECONDS + 1
+    run.schedule.submit(job(2, qos=2, limit=10_000, arrived=run.now))
+    assert run.tick().run == (1,)
+    began = run.now
+    while run.tick().run == (1,):
+        pass
+    assert began + QUANTUM_SECONDS - 0.5 <= run.now <= began + QUANTUM_SECONDS + 1
+
+
+def test_the_shortest_prompt_is_computed_first():
+    run = Run(job(1, prompt=3000), job(2, prompt=20, arrived=1))
+    run.tick()
+    assert run.tick().run[0] == 1 if 2 in run.ended else run.tick().run[0] == 2
+
+
+def test_class_caps():
+    run = Run(*[job(lane, qos=3, limit=64) for lane in (1, 2, 3)], job(4, qos=2), lanes=4, class_lanes={3: 1})
+    assert set(run.tick().run) == {1, 4}
+
+
+def test_slowed_classes_still_run_when_nothing_else_does():
+    run = Run(job(1, qos=3, limit=400), job(2, qos=0, limit=64), background_divisor=4)
+    ticks = [run.tick() for _ in range(8)]
+    assert [1 in tick.run for tick in ticks] == [False, False, False, True, False, False, False, True]
+    assert all(2 in tick.run for tick in ticks)
+    assert run.tick().run == (1,)
+
+
+def test_batch_invariant_lanes_tick_alone():
+    run = Run(job(1, limit=64), job(2, limit=64, invariant=True), job(3, limit=64), lanes=3)
+    for tick in run.to_the_end():
+        assert tick.run == (2,) or 2 not in tick.run
+    assert set(run.ended) == {1, 2, 3}
+
+
+def test_a_shared_front_is_computed_once():
+    front = list(range(600))
+    jobs = [job(lane, tokens=[*front, lane], arrived=lane) for lane in range(1, 5)]
+    run = Run(*jobs, lanes=4)
+    assert run.tick().run == (1,)
+    while jobs[0].prefilling:
+        assert run.tick().run == (1,)
+    for lane in (2, 3, 4):
+        run.worker.warm[lane] = 600
+    assert set(run.tick().run) >= {2, 3, 4}
+    run.to_the_end()
+    assert run.worker.computed_tokens == 601 + 3
+
+
+def test_who_is_awaited_runs_as_the_best_of_those_who_wait():
+    front = list(range(600))
+    run = Run(job(1, qos=3, tokens=[*front, 1], limit=64), job(2, qos=2, limit=64), lanes=1)
+    assert run.tick().run == (2,)
+    run.schedule.submit(job(3, qos=0, tokens=[*front, 3], arrived=run.now))
+    assert run.tick().run == (1,)
+
+
+def test_who_waits_for_a_front_starts_when_the_other_is_cancelled():
+    front = list(range(2000))
+    run = Run(job(1, tokens=[*front, 1]), job(2, tokens=[*front, 2], arrived=1))
+    assert run.tick().run == (1,)
+    run.schedule.cancel(1)
+    assert [gone.lane for gone in run.schedule.take_cancelled()] == [1]
+    tick = run.tick()
+    assert (tick.run, tick.ends) == ((2,), (1,))
+
+
+def test_a_short_common_front_is_nobodys_business():
+    run = Run(job(1, tokens=[*range(200), 1]), job(2, tokens=[*range(200), 2]))
+    assert run.tick().run == (1, 2)
+
+
+def test_the_queue_is_bounded():
+    run = Run(max_waiting=2)
+    run.schedule.submit(job(1))
+    run.schedule.submit(job(2))
+    with pytest.raises(QueueFull) as caught:
+        run.schedule.submit(job(3))
+    assert caught.value.retry_after >= 1
+    run.tick()
+    run.schedule.submit(job(3))
+
+
+def test_cancelled_jobs_end_waiting_or_running():
+    run = Run(job(1, limit=100), job(2, limit=100), job(3))
+    run.tick()
+    run.schedule.cancel(1)
+    run.schedule.cancel(3)
+    assert {gone.lane for gone in run.schedule.take_cancelled()} == {1, 3}
+    tick = run.tick()
+    assert (tick.run, tick.ends) == ((2,), (1,))
+
+
+def test_a_lane_is_ended_also_when_nobody_else_runs():
+    run = Run(job(1, limit=100))
+    run.tick()
+    run.schedule.cancel(1)
+    run.schedule.take_cancelled()
+    tick = run.tick()
+    assert (tick.run, tick.ends, tick.rounds) == ((), (1,), 0)
+    assert run.tick() is None
+
+
+def test_a_dead_worker_takes_those_that_had_begun():
+    run = Run(job(1, limit=100), job(2, limit=100, qos=3), job(4, qos=3, arrived=9))
+    run.tick()
+    run.schedule.submit(job(3, qos=0, limit=100, arrived=10))
+    run.tick()
+    assert {gone.lane for gone in run.schedule.worker_died()} == {1, 2, 3}
+    assert [left.lane for left in run.schedule.jobs] == [4]
+
+
+def test_rates_are_learned_and_the_chunk_follows():
+    from dataclasses import replace
+
+    run = Run(job(1, prompt=5000))
+    tick = plan(run.schedule, 0.0)
+    begin(run.schedule, tick, 0.0)
+    outcome = replace(run.worker.run(tick), prefill_tokens=1000, prefill_us=10_000_000, elapsed_us=10_000_000)
+    for _ in range(30):
+        settle(run.schedule, outcome)
+    assert run.schedule.prefill_rate == pytest.approx(100, rel=0.05)
+    assert plan(run.schedule, 1.0).chunk == 32
