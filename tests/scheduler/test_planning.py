@@ -130,7 +130,7 @@ def test_batch_invariant_lanes_tick_alone():
 
 def test_a_shared_front_is_computed_once():
     front = list(range(600))
-    jobs = [job(lane, tokens=[*front, lane], arrived=lane) for lane in range(1, 5)]
+    jobs = [job(lane, tokens=[*front, lane], arrived=lane, limit=40) for lane in range(1, 5)]
     run = Run(*jobs, lanes=4)
     assert run.tick().run == (1,)
     while jobs[0].prefilling:
