@@ -139,6 +139,7 @@ class EngineRoom:
         try:
             ready = await self._load_model(worker, progress)
         except BaseException:
+            worker.kill()  # it has nothing to lose, and may be deep in a load
             await worker.stop()
             raise
         self._worker = worker  # not before: a worker that loads holds nothing that could be forgotten
