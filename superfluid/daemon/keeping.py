@@ -1,4 +1,4 @@
-"""Use cases on a session as a thing kept: SetMeta and Purge (spec: wire-facts, 8.11 and 8.13)."""
+"""Use cases on a session as a thing kept: SetMeta, SetQos, Purge (spec: wire-facts, 8.11, 8.13, 8.14)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from superfluid.daemon.bus import Bus
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.generating import Generating
 from superfluid.protocol.codes import PurgeMode
-from superfluid.protocol.records import EventBody, Purged, ToolExpired
+from superfluid.protocol.records import Event, EventBody, Purged, ToolExpired
 from superfluid.protocol.refusals import ErasurePending, NotQuiet, SessionPurged
 from superfluid.sessions import decide
 from superfluid.sessions.state import SessionState
@@ -30,6 +30,16 @@ class Keeping:
             body = decide.set_meta(state, expected_version, title, archived)
             await self._book.commit_one(state, body)
             return body.version
+
+    async def set_qos(self, session: int, class_: int, batch_invariant: bool) -> Event:
+        """Takes effect with the session's next generation (8.14)."""
+        body = decide.set_qos(class_, batch_invariant)
+        async with self._book.writing(session) as state:
+            return await self._book.commit_one(state, body)
+
+    def set_background_rate(self, divisor: int) -> None:
+        """Agents and background work take part in one tick of `divisor`, until the daemon ends (8.14)."""
+        self._room.schedule.background_divisor = max(divisor, 1)
 
     async def purge(self, session: int, expected_generation: int, mode: PurgeMode) -> tuple[int, ...]:
         """Erase a session, and with Cascade its descendants, from disk and memory; the ids, the session's last.

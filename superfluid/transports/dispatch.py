@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol import requests, responses
 from superfluid.protocol.refusals import NotInThisBuild, Refusal
 from superfluid.protocol.requests import Request
 from superfluid.protocol.responses import Response
+
+_LOG = logging.getLogger("superfluid.dispatch")
 
 
 async def answer(cases: UseCases, request: Request) -> Response:
@@ -15,6 +19,11 @@ async def answer(cases: UseCases, request: Request) -> Response:
         return await _answer(cases, request)
     except Refusal as refusal:
         return responses.Err(str(refusal))
+    except Exception:
+        # A bug of ours. The client is told, keeps its connection, and nothing of the request was half done: records
+        # are applied only once they are durable.
+        _LOG.exception("%s failed", type(request).__name__)
+        return responses.Err("protocol: internal error; the daemon's log says what happened")
 
 
 async def _answer(cases: UseCases, request: Request) -> Response:
@@ -48,6 +57,11 @@ async def _answer(cases: UseCases, request: Request) -> Response:
             return responses.Inspection(await cases.reading.inspect(session))
         case requests.SetMeta(session, expected_version, title, archived):
             return responses.Meta(await cases.keeping.set_meta(session, expected_version, title, archived))
+        case requests.SetQos(session, class_, batch_invariant):
+            return responses.Committed(await cases.keeping.set_qos(session, class_, batch_invariant))
+        case requests.SetBackgroundRate(divisor):
+            cases.keeping.set_background_rate(divisor)
+            return responses.Ack()
         case requests.Purge(session, expected_generation, mode):
             return responses.Purged(await cases.keeping.purge(session, expected_generation, mode))
         case requests.Status():

@@ -235,6 +235,32 @@ def test_inspect(client):
     assert len(inspection.store_id.value) == 16
 
 
+def test_qos_is_recorded_and_inherited(client):
+    session = create(client)
+    say(client, session, "Hello.")
+    event = client.ask(requests.SetQos(session, 3, True), responses.Committed).event
+    assert event.body == records.QosSet(3, True)
+    assert "unknown QoS class 4" in err(client, requests.SetQos(session, 4, False))
+    child = client.ask(requests.Fork(session, 2, None), responses.Created).session
+    inspection = client.ask(requests.Inspect(child), responses.Inspection).inspection
+    assert (inspection.qos_class, inspection.batch_invariant) == (3, True)
+    assert generate(client, child, 4).tokens_generated == 4
+    assert client.call(requests.SetBackgroundRate(3)) == responses.Ack()
+    assert generate(client, child, 4).tokens_generated == 4
+    assert client.call(requests.SetBackgroundRate(0)) == responses.Ack()
+
+
+def test_status(client):
+    session = create(client)
+    say(client, session, "Hello.")
+    generate(client, session, 4)
+    report = client.ask(requests.Status(), responses.StatusReport)
+    assert (report.lanes, report.context, report.queue) == (4, 2048, (0, 0, 0, 0))
+    assert report.running == ()
+    assert report.kv_sessions[0] >= 1
+    assert report.prefill_rate > 0
+
+
 def test_busy_while_generating(shared, client):
     session = create(client)
     say(client, session, "Write a very long story.")
