@@ -16,6 +16,7 @@ import trio
 from superfluid.daemon.book import Book, Draft
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.generation import Generation
+from superfluid.daemon.metrics import Metrics
 from superfluid.daemon.worker import LoadRefused, Worker, WorkerDied
 from superfluid.protocol.codes import Finish
 from superfluid.protocol.records import Event, Generated
@@ -91,6 +92,7 @@ class EngineRoom:
         self._tick: int | None = None
         self._failures = 0
         self.respawns = 0
+        self.metrics = Metrics()
         self.ready: Ready | None = None
         """what the last worker said of itself"""
         self.threads = 0
@@ -137,7 +139,8 @@ class EngineRoom:
         """Start the first worker and load the model. Raises LoadRefused, WorkerDied; then none is running."""
         worker = Worker.spawn(self._argv)
         try:
-            ready = await self._load_model(worker, progress)
+            self.ready = ready = await self._load_model(worker, progress)
+            self.threads = ready.threads
         except BaseException:
             worker.kill()  # it has nothing to lose, and may be deep in a load
             await worker.stop()
@@ -291,6 +294,7 @@ class EngineRoom:
         self._tick = None
         self._failures = 0
         self.threads = outcome.threads
+        self.metrics.tick(outcome)
         self._mirror(outcome.kv)
         await self._hand_over(pieces, [self._settled_piece(one) for one in settle(self.schedule, outcome)])
 

@@ -114,7 +114,8 @@ class Generating:
             options=options,
             batch_invariant=state.batch_invariant,
         )
-        generation = Generation(job, self._model.text_after(state), self._model.vocabulary.piece, live=live)
+        text, piece = self._model.text_after(state), self._model.vocabulary.piece
+        generation = Generation(job, text, piece, self._room.metrics, live=live)
         self._room.submit(generation)
         return generation
 

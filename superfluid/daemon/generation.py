@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import trio
 
+from superfluid.daemon.metrics import Metrics
 from superfluid.model.text import TextStream
 from superfluid.protocol.codes import Channel, Finish
 from superfluid.protocol.records import Event, Generated
@@ -37,11 +38,15 @@ class Generation:
     follows `deltas` and then reads `summary`. Drawn text is provisional until its record is committed.
     """
 
-    def __init__(self, job: Job, text: TextStream, piece: Callable[[int], bytes], *, live: bool = False) -> None:
+    def __init__(
+        self, job: Job, text: TextStream, piece: Callable[[int], bytes], metrics: Metrics, *, live: bool = False
+    ) -> None:
         """With `live`, drawn text can be followed token by token in `pieces`, ahead of its commit."""
         self.job = job
         self._text = text
         self._piece = piece
+        self._metrics = metrics
+        self._begun = False
         self._tokens: list[int] = []
         self._pieces: list[str] = []
         self._events: list[Event] = []
@@ -62,6 +67,9 @@ class Generation:
 
     def draw(self, token: int) -> tuple[Channel, str]:
         """One drawn token; returns its channel and the text that it completes, which may be empty."""
+        if not self._begun:
+            self._begun = True
+            self._metrics.first_token(trio.current_time() - self.job.arrived)
         text = self._text.feed(self._piece(token))
         self._tokens.append(token)
         self._pieces.append(text)
@@ -119,4 +127,5 @@ class Generation:
     def _close(self) -> None:
         self._deltas.close()
         self._live.close()
+        self._metrics.ended(self.job.warm)
         self.ended.set()

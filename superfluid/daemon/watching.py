@@ -1,4 +1,4 @@
-"""Use case Status: what the daemon is doing now."""
+"""Use cases Status and Metrics: what the daemon is doing now, and what it has done."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from superfluid import __version__
 from superfluid.daemon.book import Book
 from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.metrics import Now, prometheus
 from superfluid.protocol.responses import LaneStatus, StatusReport
 from superfluid.protocol.ticks import KvChange
 from superfluid.scheduler.job import Job
@@ -52,6 +53,13 @@ class Watching:
             sessions=sum(1 for _ in self.book.heads.all_live()),
             respawns=room.respawns,
             ticks=schedule.ticks,
+        )
+
+    def metrics(self) -> bytes:
+        """Prometheus' text format."""
+        room = self.room
+        return prometheus(
+            room.metrics, Now(len(room.schedule.running), room.schedule.queue_by_class(), room.respawns)
         )
 
 
