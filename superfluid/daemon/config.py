@@ -6,6 +6,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from superfluid.protocol.codes import Qos
+
+
+@dataclass(frozen=True, slots=True)
+class HttpConfig:
+    """The HTTP listener. `hosts` and `origins` are allowed beside loopback ones; without a key everybody may ask."""
+
+    host: str = "127.0.0.1"
+    port: int = 8453
+    api_key: str | None = None
+    hosts: tuple[str, ...] = ()
+    """names by which clients may call this server"""
+    origins: tuple[str, ...] = ()
+    """web pages that may ask, as browsers name them: `https://host:port`"""
+    default_qos: int = Qos.AGENT
+    qos_header: bool = True
+    """whether a request may name its class"""
+    temperature: float = 0.7
+    top_p: float = 0.95
+    top_k: int = 0
+    min_p: float = 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class ServeConfig:
@@ -29,6 +51,7 @@ class ServeConfig:
     """None is `<sessions>/logs/serve.log`"""
     log_filter: str = "info"
     """a level, or a comma-separated list of `logger=level`"""
+    http: HttpConfig | None = None
     worker_argv: tuple[str, ...] = field(default=())
     """what to run instead of the engine worker (tests)"""
 
@@ -52,6 +75,10 @@ class ServerInfo:
     chat: bool
     """whether the model has a chat template"""
     pid: int
+    http: str | None = None
+    """the HTTP listener's address, as a URL"""
+    http_open: bool = False
+    """whether others than this machine can reach it, and need no key"""
 
 
 class StartError(Exception):

@@ -193,6 +193,8 @@ def _info(parts: _Parts, ready: Ready) -> ServerInfo:
         log_file=parts.log_file,
         chat=parts.vocabulary.template is not None,
         pid=os.getpid(),
+        http=next((way.url for way in parts.transports if way.url is not None), None),
+        http_open=any(way.open for way in parts.transports),
     )
 
 

@@ -13,6 +13,14 @@ from superfluid.daemon.use_cases import UseCases
 class Transport(Protocol):
     """A way in. Bound before the model loads, so that an address that is taken is found at once."""
 
+    @property
+    def url(self) -> str | None:
+        """Where HTTP clients find it, once bound; None where it is no HTTP."""
+
+    @property
+    def open(self) -> bool:
+        """Whether others than this machine's users can reach it and need no key."""
+
     def bind(self) -> None:
         """Raises StartError."""
 

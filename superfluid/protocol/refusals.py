@@ -72,6 +72,7 @@ class OverWindow(Refusal):
     code = "over_window"
 
     def __init__(self, tokens: int, window: int) -> None:
+        self.tokens, self.window = tokens, window
         super().__init__(
             f"the request has {tokens} tokens and the window {window}: "
             "no room for a reply; trim or rebase the session, or serve with a larger --max-context"

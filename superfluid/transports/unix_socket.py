@@ -46,6 +46,9 @@ LARGE_REQUEST = 1 << 16
 class UnixSocket:
     """The transport at one path, mode 0600."""
 
+    url = None
+    open = False
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._listener: socket.socket | None = None
