@@ -6,9 +6,11 @@ worker as any other, so what it shares with others comes warm.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+
+import trio
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.generating import Generating
@@ -18,10 +20,14 @@ from superfluid.daemon.served import ServedModel
 from superfluid.model.stops import StopFinder
 from superfluid.protocol.codes import Channel, Finish, Qos, Role
 from superfluid.protocol.records import Appended, Generated, GenerationPrompt, GenParams, Message
-from superfluid.protocol.refusals import EmptySession, ProtocolRefusal
+from superfluid.protocol.refusals import EmptySession, OverWindow, ProtocolRefusal
 from superfluid.protocol.ticks import LaneOptions
 from superfluid.sessions import decide
 from superfluid.sessions.state import SessionState
+
+
+FAR_OVER = 2
+"""A text that must have so many times the tokens of the window is refused uncounted, by a lower bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +58,15 @@ class Ask:
 class Reply:
     """A reply under way. Iterate `pieces`; the rest is final after that."""
 
-    def __init__(self, generation: Generation, prompt_tokens: int, stops: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        generation: Generation,
+        prompt_tokens: int,
+        stops: tuple[str, ...],
+        abandon: Callable[[Generation], None],
+    ) -> None:
         self._generation = generation
+        self._abandon = abandon
         self._finder = StopFinder(stops)
         self.prompt_tokens = prompt_tokens
         self.finish = Finish.OPEN
@@ -67,7 +80,7 @@ class Reply:
 
     @property
     def cached_tokens(self) -> int:
-        """Prompt tokens whose KV was held; known once the first piece is there."""
+        """Prompt tokens whose KV was held; final once the pieces have ended."""
         return min(self._generation.job.warm, self.prompt_tokens)
 
     async def pieces(self) -> AsyncIterator[str]:
@@ -79,6 +92,8 @@ class Reply:
                 yield certain
             if self.stop is not None:
                 self.finish = Finish.END_OF_TURN
+                self._abandon(self._generation)
+                await self._generation.ended.wait()  # what came warm is told with the tick
                 return
         await self._generation.ended.wait()
         if self._generation.refusal is not None:
@@ -101,7 +116,7 @@ class Conversing:
     def __init__(self, book: Book, generating: Generating, model: ServedModel) -> None:
         self._book = book
         self._generating = generating
-        self._model = model
+        self.model = model
         self._replies = ReplyMemory()
 
     @asynccontextmanager
@@ -115,10 +130,10 @@ class Conversing:
             await self._put(state, ask)
             prompt_tokens = len(state.tokens)
             self._generating.check_room(prompt_tokens)
-            limit = self._model.window if ask.max_tokens is None else ask.max_tokens
+            limit = self.model.window if ask.max_tokens is None else ask.max_tokens
             generation = self._generating.admit(state, limit, ask.qos, ask.options, live=True)
             generation.deltas.close()
-            reply = Reply(generation, prompt_tokens, ask.stops)
+            reply = Reply(generation, prompt_tokens, ask.stops, self._generating.abandon)
             try:
                 yield reply
             finally:
@@ -133,15 +148,26 @@ class Conversing:
             return len(state.tokens)
 
     async def _put(self, state: SessionState, ask: Ask) -> None:
+        self._check_size(ask)
         if ask.prompt is not None:
             await self._put_prompt(state, ask.prompt)
             return
         for turn in await self._arranged(ask):
             await self._put_turn(state, turn)
+            await trio.lowlevel.checkpoint()
         if not state.tokens:
             raise EmptySession(state.id)
-        if opener := self._model.opener(state):
+        if opener := self.model.opener(state):
             self._book.pass_by(state, GenerationPrompt(opener))
+
+    def _check_size(self, ask: Ask) -> None:
+        """Refuse what cannot fit by its length alone: tokenising it would take minutes. Raises OverWindow."""
+        texts = [turn.text for turn in ask.turns or ()]
+        if isinstance(ask.prompt, str):
+            texts.append(ask.prompt)
+        least = max(len(texts), sum(len(text) for text in texts) // self.model.vocabulary.longest)
+        if least > FAR_OVER * self.model.window:
+            raise OverWindow(least, self.model.window, counted=False)
 
     async def _arranged(self, ask: Ask) -> tuple[Turn, ...]:
         """Late system messages keep their place, or go to the first where the template refuses them (decision 35)."""
@@ -152,14 +178,15 @@ class Conversing:
             try:
                 for turn in turns:
                     await self._put_turn(scratch, turn)
+                    await trio.lowlevel.checkpoint()
             except ProtocolRefusal:
                 return _system_first(turns)
         return turns
 
     async def _put_prompt(self, state: SessionState, prompt: str | tuple[int, ...]) -> None:
-        vocabulary = self._model.vocabulary
+        vocabulary = self.model.vocabulary
         if isinstance(prompt, str):
-            span = await self._model.tokens(prompt)
+            span = await self.model.tokens(prompt)
             if vocabulary.adds_bos and vocabulary.bos is not None and span[:1] != (vocabulary.bos,):
                 span = (vocabulary.bos, *span)
         else:
@@ -172,12 +199,12 @@ class Conversing:
 
     async def _put_turn(self, state: SessionState, turn: Turn) -> None:
         drawn = self._replies.find(turn.text) if turn.role == Role.ASSISTANT and state.tokens else None
-        opener = self._model.opener(state) if drawn is not None else ()
+        opener = self.model.opener(state) if drawn is not None else ()
         if drawn is not None and opener:
             finished = Generated(drawn, turn.text, Channel.TEXT, Finish.END_OF_TURN)
             self._book.pass_by(state, GenerationPrompt(opener), finished)
             return
-        span = await self._model.message(state, turn.role, turn.text)
+        span = await self.model.message(state, turn.role, turn.text)
         self._book.pass_by(state, Message(turn.role, turn.text, span))
 
 

@@ -89,6 +89,7 @@ class Vocabulary:
         defined: list[str] = []
         strip_left: set[int] = set()
         strip_right: set[int] = set()
+        lengths: set[int] = set()
         digest = hashlib.blake2b(digest_size=16)
         parsed = lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_UNKNOWN
         for token in range(self.size):
@@ -96,6 +97,7 @@ class Vocabulary:
             text: bytes = lib.llama_vocab_get_text(self._vocab, token)
             digest.update(b"%d %d %d " % (token, attributes, len(text)))
             digest.update(text)
+            lengths.add(len(text))
             if lib.llama_vocab_is_eog(self._vocab, token):
                 ends.add(token)
             if attributes & parsed:
@@ -109,6 +111,8 @@ class Vocabulary:
                     strip_right.add(token)
             elif attributes & lib.LLAMA_TOKEN_ATTR_USER_DEFINED:
                 defined.append(text.decode("utf-8", "replace"))
+        self.longest = max(1, *lengths)
+        """bytes of text that a token stands for, at the most"""
         digest.update(b"%r %r %r" % (self.bos, self.eos, sorted(ends)))
         self.end_tokens = frozenset(ends)
         """every token that ends a generation"""

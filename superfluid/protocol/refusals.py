@@ -71,10 +71,11 @@ class EmptySession(Refusal):
 class OverWindow(Refusal):
     code = "over_window"
 
-    def __init__(self, tokens: int, window: int) -> None:
-        self.tokens, self.window = tokens, window
+    def __init__(self, tokens: int, window: int, *, counted: bool = True) -> None:
+        """Without `counted`, `tokens` is the least that it can be."""
+        self.tokens, self.window, self.counted = tokens, window, counted
         super().__init__(
-            f"the request has {tokens} tokens and the window {window}: "
+            f"the request has {'' if counted else 'at least '}{tokens} tokens and the window {window}: "
             "no room for a reply; trim or rebase the session, or serve with a larger --max-context"
         )
 
