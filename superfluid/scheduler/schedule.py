@@ -86,7 +86,8 @@ class Schedule:
         """Whether the tick under way should end early, since `newcomer` will run in the next one."""
         if not self.running:
             return False
-        lane_free = len(self.running) + len(self.waiting) < self.lanes
+        ahead = sum(job.qos <= newcomer.qos for job in self.waiting if job is not newcomer and not job.cancelled)
+        lane_free = len(self.running) + ahead < self.lanes
         return lane_free or any(newcomer.qos < job.qos for job in self.running.values())
 
     def queue_by_class(self) -> tuple[int, int, int, int]:

@@ -143,5 +143,20 @@ class Promises(RuleBasedStateMachine):
         assert self.worker.lanes == {}
 
 
+def test_who_waits_behind_a_newcomer_does_not_take_its_lane():
+    schedule, worker = Schedule(lanes=3), Worker()
+    schedule.submit(job(1, qos=2, limit=100))
+    tick = plan(schedule, 0.0)
+    begin(schedule, tick, 0.0)
+    settle(schedule, worker.run(tick))
+    schedule.submit(job(2, qos=3))
+    schedule.submit(job(3, qos=3))
+    newcomer = job(4, qos=2)
+    assert schedule.preempts(newcomer)
+    schedule.submit(newcomer)
+    assert schedule.preempts(newcomer)
+    assert plan(schedule, 0.1).run == (1, 4, 2)
+
+
 Promises.TestCase.settings = settings(max_examples=80, stateful_step_count=40)
 TestPromises = Promises.TestCase
