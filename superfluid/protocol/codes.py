@@ -42,6 +42,24 @@ class Qos(IntEnum):
     BACKGROUND = 3
 
 
+QOS_NAMES: dict[str, Qos] = {
+    name: qos
+    for qos, names in {
+        Qos.INTERACTIVE: ("interactive", "interactive-chat"),
+        Qos.COMPLETION: ("completion", "inline-completion"),
+        Qos.AGENT: ("agent", "foreground", "foreground-agent"),
+        Qos.BACKGROUND: ("background", "background-agent"),
+    }.items()
+    for name in (*names, str(int(qos)))
+}
+"""What people call the scheduling classes; see `qos_named`."""
+
+
+def qos_named(name: str) -> Qos | None:
+    """The class of that name, in any case and with `_` for `-`; None where there is none."""
+    return QOS_NAMES.get(name.strip().lower().replace("_", "-"))
+
+
 class ToolOutcomeCode(IntEnum):
     """What a client may report instead of a result."""
 
