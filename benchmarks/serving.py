@@ -25,7 +25,7 @@ Figures = dict[str, float]
 WORDS = (
     "river stone light quiet market window copper garden signal harbor number winter letter paper engine silver "
     "morning bridge answer forest candle travel music simple circle needle valley orange pocket ladder"
-).split()  # noqa: SIM905 - one word a line would hide the rest
+).split()
 
 
 def words(count: int, seed: int) -> str:
