@@ -75,7 +75,10 @@ def run(config: ServeConfig, observer: Observer, transports: Sequence[Transport]
             stack.callback(transport.close)
             transport.bind()
         parts = _Parts(config, Telling(observer), file, vocabulary, identity, log, log_file, tuple(transports))
-        trio.run(_run, parts)
+        try:
+            trio.run(_run, parts)
+        finally:
+            StopSignal.ignore()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,7 @@ async def _run(parts: _Parts) -> None:
 async def _load_model(room: EngineRoom, stop: StopSignal, observer: Observer) -> Ready | None:
     """The worker's word that it is ready; None where a signal came first. Raises StartError."""
     ready: Ready | None = None
+    refused: Exception | None = None
     async with trio.open_nursery() as nursery:
 
         async def give_up_on_signal() -> None:
@@ -133,9 +137,7 @@ async def _load_model(room: EngineRoom, stop: StopSignal, observer: Observer) ->
         try:
             ready = await room.start(observer.loading)
         except (LoadRefused, WorkerDied) as fault:
-            refused: Exception | None = fault
-        else:
-            refused = None
+            refused = fault
         nursery.cancel_scope.cancel()
     if refused is not None:
         raise StartError(f"the model does not load: {refused}") from refused

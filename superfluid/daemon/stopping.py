@@ -10,9 +10,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignal:
-    """Listens from its making on, inside a running event loop; `asked` is set by the first signal.
+    """Listens from its making on, inside a running event loop, until `ignore`; `asked` is set by the first signal.
 
-    From then on the process ignores both: a second Ctrl-C must not cut short the writing of what is drawn.
+    A second Ctrl-C must not cut short the writing of what is drawn, nor change the exit status at the last moment.
     """
 
     def __init__(self) -> None:
@@ -22,9 +22,13 @@ class StopSignal:
             signal.signal(number, self._heard)
 
     def _heard(self, *_: object) -> None:
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
         try:
             self._token.run_sync_soon(self.asked.set)
         except trio.RunFinishedError:
-            pass  # it is stopping already, for a reason of its own
+            pass  # the event loop has ended already
+
+    @staticmethod
+    def ignore() -> None:
+        """To be called when the event loop has ended, for what is left of the process."""
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
