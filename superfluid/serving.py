@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from superfluid.daemon.config import Observer, ServeConfig
 from superfluid.daemon.server import run
+from superfluid.daemon.transport import Transport
+from superfluid.transports.http.listener import HttpListener
 from superfluid.transports.unix_socket import UnixSocket
 
 
 def serve(config: ServeConfig, observer: Observer) -> None:
     """Serve until SIGTERM or SIGINT, then drain. Raises StartError where it cannot start."""
-    run(config, observer, [UnixSocket(config.socket)])
+    transports: list[Transport] = [UnixSocket(config.socket)]
+    if config.http is not None:
+        transports.append(HttpListener(config.http))
+    run(config, observer, transports)

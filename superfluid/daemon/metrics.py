@@ -65,7 +65,7 @@ def prometheus(metrics: Metrics, now: Now) -> bytes:
     return generate_latest(registry)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class _Reading(Collector):
     metrics: Metrics
     now: Now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -75,6 +76,10 @@ class Daemon:
 
     def said(self) -> str:
         return self.errors.read_text() if self.errors.exists() else ""
+
+    def url(self) -> str:
+        """Where the HTTP listener of a daemon that is ready was bound, the last time it started."""
+        return re.findall(r"^http on (\S+)$", self.said(), re.MULTILINE)[-1]
 
     def workers(self) -> list[psutil.Process]:
         """The daemon's engine workers."""

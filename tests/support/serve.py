@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from superfluid.daemon.config import ServeConfig, ServerInfo, StartError
+from superfluid.daemon.config import HttpConfig, ServeConfig, ServerInfo, StartError
 from superfluid.serving import serve
 
 
@@ -16,7 +16,9 @@ class Quiet:
 
     def loading(self, permille: int) -> None: ...
 
-    def ready(self, info: ServerInfo) -> None: ...
+    def ready(self, info: ServerInfo) -> None:
+        if info.http is not None:
+            print(f"http on {info.http}", file=sys.stderr, flush=True)
 
     def notice(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -27,6 +29,8 @@ def main() -> int:
     settings["socket"] = Path(settings["socket"])
     settings["sessions"] = Path(settings["sessions"])
     settings["worker_argv"] = tuple(settings.get("worker_argv", ()))
+    if settings.get("http") is not None:
+        settings["http"] = HttpConfig(**settings["http"])
     try:
         serve(ServeConfig(**settings), Quiet())
     except StartError as fault:

@@ -1,0 +1,181 @@
+"""Who may ask, and how much: everything that is decided before a route sees a request (decisions 32 and 41).
+
+In order: the `Host` and `Origin` of the request, which tell a web page that reaches for this machine from a program;
+the API key; the kind and the announced size of the body. What the routes raise ends here as well.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import logging
+import traceback
+from urllib.parse import urlsplit
+
+import trio
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from superfluid.daemon.activity import Activity
+from superfluid.daemon.config import HttpConfig
+from superfluid.transports.http import body
+from superfluid.transports.http.errors import ApiError
+
+_LOG = logging.getLogger("superfluid.http")
+
+OPEN_PATHS = frozenset(["/health"])
+"""What is answered without a key."""
+
+LINGER_BYTES, LINGER_SECONDS = 4 * body.MOST_BYTES, 10.0
+"""How much of a body that nobody wants is still read, so that its sender gets to read the answer."""
+
+
+class Guard:
+    """ASGI middleware around the whole application."""
+
+    def __init__(self, app: ASGIApp, config: HttpConfig, activity: Activity) -> None:
+        self._app = app
+        self._key = config.api_key.encode() if config.api_key is not None else None
+        self._hosts = frozenset(name.lower() for name in config.hosts)
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in config.origins)
+        self._activity = activity
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})  # before it is accepted: 403
+            return
+        with self._activity:
+            exchange = _Exchange(receive, send)
+            try:
+                await self._let_in(scope, exchange)
+            except Exception as fault:
+                # The text of an exception may hold the text of a session: it is not logged.
+                _LOG.error(
+                    "a request failed: %s\n%s",
+                    type(fault).__name__,
+                    "".join(traceback.format_tb(fault.__traceback__)),
+                )
+
+    async def _let_in(self, scope: Scope, exchange: _Exchange) -> None:
+        try:
+            self._check(scope)
+        except ApiError as fault:
+            await refusal(fault)(scope, exchange.receive, exchange.send)
+            return
+        await self._app(scope, exchange.receive, exchange.send)
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        for host in (*headers.getlist("host"), *headers.getlist(":authority")):
+            if not self._knows(host):
+                raise _forbidden("host", "this server does not go by that name; allow it with --http-host")
+        for origin in headers.getlist("origin"):
+            if not self._trusts(origin):
+                raise _forbidden("origin", "web pages of that origin may not ask; allow it with --http-origin")
+        if self._key is not None and scope["path"] not in OPEN_PATHS:
+            self._check_key(self._key, headers)
+        if scope["method"] in ("POST", "PUT", "PATCH"):
+            _check_body(headers)
+
+    def _knows(self, host: str) -> bool:
+        name = _hostname(host)
+        return name is not None and (name == "localhost" or _is_address(name) or name in self._hosts)
+
+    def _trusts(self, origin: str) -> bool:
+        origin = origin.lower()
+        if origin in self._origins:
+            return True
+        scheme, _, place = origin.partition("://")
+        name = _hostname(place)
+        return scheme in ("http", "https") and name is not None and is_loopback(name)
+
+    def _check_key(self, key: bytes, headers: Headers) -> None:
+        shown = headers.getlist("x-api-key")
+        for value in headers.getlist("authorization"):
+            scheme, _, token = value.partition(" ")
+            shown.append(token.strip() if scheme.lower() == "bearer" else "")
+        if not shown:
+            raise _unknown("this server wants an API key, as `Authorization: Bearer KEY` or `x-api-key: KEY`")
+        # All are compared, whatever the first ones say.
+        if not all([hmac.compare_digest(value.encode("latin-1", "replace"), key) for value in shown]):
+            raise _unknown("the API key is not the one of this server")
+
+
+def _check_body(headers: Headers) -> None:
+    kind = headers.get("content-type")
+    if kind is not None and not body.is_json(kind):
+        raise ApiError("content-type: expected application/json", status=415, param="content-type")
+    length = headers.get("content-length")
+    if length is not None and length.isdigit() and int(length) > body.MOST_BYTES:
+        raise body.too_large()
+
+
+class _Exchange:
+    """One request and its reply. The reply ends only after the body was read, or enough of it.
+
+    Otherwise the connection would be closed on a client that is still sending, which then reads nothing.
+    """
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._read = False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] != "http.request" or not message.get("more_body", False):
+            self._read = True
+        return message
+
+    async def send(self, message: Message) -> None:
+        last = message["type"] == "http.response.body" and not message.get("more_body", False)
+        if not last or self._read:
+            await self._send(message)
+            return
+        await self._send({**message, "more_body": True})
+        await self._linger()
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _linger(self) -> None:
+        size = 0
+        with trio.move_on_after(LINGER_SECONDS):
+            while not self._read and size < LINGER_BYTES:
+                size += len((await self.receive()).get("body", b""))
+
+
+def refusal(fault: ApiError) -> JSONResponse:
+    """The reply to a request that is refused."""
+    return JSONResponse(fault.envelope(), fault.status, headers=fault.headers)
+
+
+def is_loopback(name: str) -> bool:
+    """Whether a host name or address means this machine."""
+    return name == "localhost" or (_is_address(name) and ipaddress.ip_address(name).is_loopback)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _hostname(place: str) -> str | None:
+    """The name in `name:port`, lower case; None where that is not what it is."""
+    try:
+        parts = urlsplit(f"//{place}")
+        _ = parts.port
+    except ValueError:
+        return None
+    plain = not (parts.path or parts.query or parts.fragment or "@" in parts.netloc or "\\" in place)
+    return parts.hostname.rstrip(".") if plain and parts.hostname else None
+
+
+def _forbidden(header: str, why: str) -> ApiError:
+    return ApiError(f"{header}: {why}", status=403, param=header, code=f"{header}_not_allowed")
+
+
+def _unknown(why: str) -> ApiError:
+    return ApiError(why, status=401, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
