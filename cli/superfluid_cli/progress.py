@@ -49,6 +49,8 @@ class Watcher:
         self.close()
         width = max(len(name) for name, _ in _facts(info))
         terminal.note("\n".join(f"{name:<{width}}  {terminal.shown(value)}" for name, value in _facts(info)))
+        if info.http_open:
+            terminal.note(f"WARNING: whoever can reach {info.http} can use this server; set --api-key")
 
     def notice(self, text: str) -> None:
         if self._bar is not None:
@@ -87,8 +89,15 @@ def _facts(info: ServerInfo) -> list[tuple[str, str]]:
         ("memory", memory),
         ("sessions", str(info.sessions)),
         ("log", str(info.log_file)),
+        ("http", _http(info)),
         ("ready", f"serving on {info.socket} (pid {info.pid})"),
     ]
+
+
+def _http(info: ServerInfo) -> str:
+    if info.http is None:
+        return "none"
+    return f"openai api on {info.http}/v1"
 
 
 def _size(count: int) -> str:

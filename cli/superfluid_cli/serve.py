@@ -8,27 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from superfluid_cli import places, terminal, values
+from superfluid_cli import http_flags, places, terminal, values
 from superfluid_cli.exits import Exit, UsageError
+from superfluid_cli.flags import option as _option
 
 if TYPE_CHECKING:
     from superfluid.daemon.config import Observer, ServeConfig
-
-
-def _option(
-    flag: str, *aliases: str, help: str, metavar: str = "N", parser: Any = None, default: str | bool = False
-) -> Any:
-    """An option with its environment variable, `SUPERFLUID_<FLAG>`; `default` is what the help says it is."""
-    return typer.Option(
-        flag,
-        *aliases,
-        help=help,
-        metavar=metavar if parser is not None else None,
-        parser=parser,
-        envvar="SUPERFLUID_" + flag.removeprefix("--").replace("-", "_").upper(),
-        show_envvar=True,
-        show_default=default,
-    )
 
 
 _THREADS = values.auto_or(values.whole(1, 1024))
@@ -131,7 +116,6 @@ LogFile = Annotated[
 LogDir = Annotated[
     Path | None, _option("--log-dir", metavar="DIR", parser=values.path, help="Log to serve.log in DIR.")
 ]
-NoHttp = Annotated[bool, _option("--no-http", help="Accepted for compatibility: there is no HTTP server yet.")]
 NoTui = Annotated[bool, _option("--no-tui", help="Accepted for compatibility: there is no screen interface yet.")]
 
 
@@ -151,11 +135,35 @@ def serve(
     verbose: Verbose = False,
     log_file: LogFile = None,
     log_dir: LogDir = None,
-    no_http: NoHttp = False,
+    http: http_flags.Http = None,
+    no_http: http_flags.NoHttp = False,
+    api_key: http_flags.ApiKey = None,
+    http_host: http_flags.HttpHost = None,
+    http_origin: http_flags.HttpOrigin = None,
+    http_default_qos: http_flags.DefaultQos = 2,
+    no_http_qos_header: http_flags.NoQosHeader = False,
+    temperature: http_flags.Temperature = 0.7,
+    top_p: http_flags.TopP = 0.95,
+    top_k: http_flags.TopK = 0,
+    min_p: http_flags.MinP = 0.0,
     no_tui: NoTui = False,
 ) -> int:
     """Load a model and serve sessions on it until SIGTERM or Ctrl-C, which let replies in progress finish."""
     log_file = _one_of(ctx, "log_file", log_file, "log_dir", log_dir and log_dir / "serve.log")
+    host, port = http or http_flags.DEFAULT
+    listener = {
+        "host": host,
+        "port": port,
+        "api_key": api_key,
+        "hosts": tuple(http_host or ()),
+        "origins": tuple(http_origin or ()),
+        "default_qos": http_default_qos,
+        "qos_header": not no_http_qos_header,
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "min_p": min_p,
+    }
     level = _one_of(ctx, "verbose", "debug" if verbose else None, "log_filter", log_filter)
     settings: dict[str, Any] = {
         "model": _one_of(ctx, "model", model, "model_option", model_option),
@@ -169,6 +177,7 @@ def serve(
         "drain_timeout": drain_timeout,
         "log_file": log_file,
         "log_filter": level or "info",
+        "http": listener if _wants_http(ctx, http is not None, no_http) else None,
     }
     return _run(settings)
 
@@ -190,6 +199,16 @@ def _one_of(ctx: typer.Context, first: str, here: Any, second: str, there: Any) 
     raise UsageError(f"{names[0]} and {names[1]} contradict each other: {here} and {there}")
 
 
+def _wants_http(ctx: typer.Context, named: bool, no_http: bool) -> bool:
+    """Raises UsageError where --http and --no-http are given in the same place."""
+    if not named or not no_http:
+        return not no_http
+    typed = _typed(ctx, "http")
+    if typed == _typed(ctx, "no_http"):
+        raise UsageError("--http and --no-http contradict each other")
+    return typed
+
+
 def _typed(ctx: typer.Context, name: str) -> bool:
     """Whether a parameter stood on the command line."""
     source = ctx.get_parameter_source(name)
@@ -206,12 +225,13 @@ def _listening(socket: Path | None) -> Path:
 
 def _run(settings: dict[str, Any]) -> int:
     """Run the daemon in this process until it has drained."""
-    from superfluid.daemon.config import ServeConfig, StartError
+    from superfluid.daemon.config import HttpConfig, ServeConfig, StartError
     from superfluid_cli.progress import Watcher
 
     with Watcher() as watcher:
         try:
-            _daemon()(ServeConfig(**settings), watcher)
+            http = HttpConfig(**settings.pop("http")) if settings["http"] is not None else settings.pop("http")
+            _daemon()(ServeConfig(**settings, http=http), watcher)
         except StartError as fault:
             watcher.close()
             terminal.complain(str(fault))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from superfluid.daemon.config import Observer, ServeConfig, ServerInfo, StartError
+from superfluid.daemon.config import HttpConfig, Observer, ServeConfig, ServerInfo, StartError
 from superfluid.protocol.ticks import ALL_LAYERS
 from tests.cli.conftest import Ran
 
@@ -29,6 +29,7 @@ INFO = ServerInfo(
     log_file=Path("/s/sessions/logs/serve.log"),
     chat=True,
     pid=7,
+    http="http://127.0.0.1:8453",
 )
 
 
@@ -56,7 +57,7 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 def test_defaults(cli: Cli, daemon: StandIn, folder: Path, socket_path: Path) -> None:
     assert cli("serve") == Ran(0, "", "")
     assert daemon.configs == [
-        ServeConfig(model=None, socket=socket_path, sessions=folder / ".superfluid" / "sessions"),
+        ServeConfig(model=None, socket=socket_path, sessions=folder / ".superfluid" / "sessions", http=HttpConfig()),
     ]
 
 
@@ -194,6 +195,7 @@ def test_what_the_operator_sees_in_a_pipe(cli: Cli, daemon: StandIn) -> None:
         "memory    1.5 GiB model + 64 MiB KV",
         "sessions  /s/sessions",
         "log       /s/sessions/logs/serve.log",
+        "http      openai api on http://127.0.0.1:8453/v1",
         "ready     serving on /s/superfluid.sock (pid 7)",
         "draining\\e[0m",
     ]
