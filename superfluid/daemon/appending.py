@@ -50,6 +50,6 @@ class Appending:
     @asynccontextmanager
     async def _idle(self, session: int) -> AsyncIterator[SessionState]:
         async with self._book.writing(session) as state:
-            if session in self._room.generations:
+            if self._room.in_flight.of_session(session) is not None:
                 raise SessionBusy(session)
             yield state

@@ -25,7 +25,6 @@ from superfluid.protocol.ticks import LaneOptions
 from superfluid.sessions import decide
 from superfluid.sessions.state import SessionState
 
-
 FAR_OVER = 2
 """A text that must have so many times the tokens of the window is refused uncounted, by a lower bound."""
 

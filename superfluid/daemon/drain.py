@@ -25,9 +25,9 @@ async def drain(generating: Generating, room: EngineRoom, bus: Bus, activity: Ac
     _leave_at_the_latest(seconds + OVERTIME)
     generating.closing = True
     with trio.move_on_after(seconds):
-        for generation in list(room.generations.values()):
+        for generation in room.in_flight.all():
             room.cancel(generation)
-        for generation in list(room.generations.values()):
+        for generation in room.in_flight.all():
             await generation.ended.wait()
     bus.close()
     with trio.move_on_after(min(LAST_WORDS, max(seconds, 0.1))):

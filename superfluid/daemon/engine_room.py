@@ -8,32 +8,33 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
 
 import trio
 
-from superfluid.daemon.book import Book, Draft
+from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
+from superfluid.daemon.committing import Committer, Piece
 from superfluid.daemon.generation import Generation
+from superfluid.daemon.in_flight import InFlight
 from superfluid.daemon.metrics import Metrics
 from superfluid.daemon.worker import LoadRefused, Worker, WorkerDied
 from superfluid.protocol.codes import Finish
-from superfluid.protocol.records import Event, Generated
 from superfluid.protocol.refusals import GenerationFailed, Refusal
 from superfluid.protocol.ticks import (
     Drawn,
     Forget,
     Forgotten,
+    Hold,
     Interrupt,
     KvChange,
     Load,
     Outcome,
+    Park,
+    Parked,
     Ready,
 )
-from superfluid.scheduler.planning import Settled, begin, plan, settle
+from superfluid.scheduler.planning import begin, plan, settle
 from superfluid.scheduler.schedule import Schedule
-from superfluid.sessions.state import SessionState
 
 _LOG = logging.getLogger("superfluid.engine_room")
 
@@ -50,17 +51,6 @@ def _one_of(deaths: BaseExceptionGroup[WorkerDied]) -> WorkerDied:
     return _one_of(first) if isinstance(first, BaseExceptionGroup) else first
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """What one tick means for one generation: a record to commit, and whether it is the last."""
-
-    generation: Generation
-    record: Generated | None
-    tokens: int
-    finish: Finish
-    refusal: Refusal | None = None
-
-
 class EngineRoom:
     """Runs the generations of one model. `load` is what every worker is told first."""
 
@@ -72,20 +62,19 @@ class EngineRoom:
         argv: tuple[str, ...],
         notice: Callable[[str], None],
     ) -> None:
-        self._book = book
         self._bus = bus
         self._load = load
         self._argv = argv
         self._notice = notice
         self.schedule = Schedule(lanes=load.lanes)
-        self.generations: dict[int, Generation] = {}
-        """by session: what is queued or running"""
+        self.in_flight = InFlight()
         self.kv: dict[int, KvChange] = {}
         """where the worker last said that sessions' KV lies; a mirror, empty after a respawn"""
-        self._by_lane: dict[int, Generation] = {}
-        self._lanes_given = 0
+        self._committer = Committer(book, self.in_flight, self.cancel, self._lost)
         self._tickets: dict[int, trio.Event] = {}
-        self._forget: list[Forget] = []
+        self._parked: trio.Event | None = None
+        self._orders: list[Forget | Hold | Park] = []
+        """what the worker is to be told between ticks"""
         self._work = trio.Event()
         self._interrupt = trio.Event()
         self._worker: Worker | None = None
@@ -100,17 +89,11 @@ class EngineRoom:
 
     # --- what the use cases call ----------------------------------------------------------------------------------
 
-    def next_lane(self) -> int:
-        self._lanes_given += 1
-        return self._lanes_given
-
     def submit(self, generation: Generation) -> None:
         """Queue a generation; it is busy from now on. The caller follows it to its end. Raises QueueFull."""
-        job = generation.job
-        preempts = self.schedule.preempts(job)
-        self.schedule.submit(job)
-        self.generations[job.session] = generation
-        self._by_lane[job.lane] = generation
+        preempts = self.schedule.preempts(generation.job)
+        self.schedule.submit(generation.job)
+        self.in_flight.add(generation)
         self._wake(interrupt=preempts)
 
     def cancel(self, generation: Generation) -> None:
@@ -124,9 +107,24 @@ class EngineRoom:
             return
         ticket = max(self._tickets, default=0) + 1
         done = self._tickets[ticket] = trio.Event()
-        self._forget.append(Forget(ticket, tuple(sessions)))
-        self._wake(interrupt=True)
+        self._order(Forget(ticket, tuple(sessions)))
         await done.wait()
+
+    def hold(self, sessions: Sequence[int]) -> None:
+        """Keep the KV of these sessions before that of all others; replaces what was held before."""
+        self._order(Hold(tuple(sessions)))
+
+    async def park(self, seconds: float) -> None:
+        """Have what KV is held written to disk, as far as the time goes. For an engine room that has come to rest."""
+        if self._worker is None or not self._load.park or seconds <= 0:
+            return
+        self._parked = trio.Event()
+        self._order(Park(int(seconds * 1000)))
+        await self._parked.wait()
+
+    def _order(self, order: Forget | Hold | Park) -> None:
+        self._orders.append(order)
+        self._wake(interrupt=True)
 
     def _wake(self, *, interrupt: bool) -> None:
         self._work.set()
@@ -141,6 +139,7 @@ class EngineRoom:
         try:
             self.ready = ready = await self._load_model(worker, progress)
             self.threads = ready.threads
+            self._mirror(ready.kv)
         except BaseException:
             worker.kill()  # it has nothing to lose, and may be deep in a load
             await worker.stop()
@@ -186,7 +185,9 @@ class EngineRoom:
         self._worker = None
         self._tick = None
         self.kv.clear()
-        self._forget.clear()
+        self._orders.clear()
+        if self._parked is not None:
+            self._parked.set()
         for done in self._tickets.values():
             done.set()  # what died holds nothing any more
         self._tickets.clear()
@@ -194,8 +195,9 @@ class EngineRoom:
         self.schedule.worker_died()
         waiting = {job.lane for job in self.schedule.waiting}
         # What ran ends, and so does what was settled but could not be handed over to the log any more.
-        for generation in [generation for lane, generation in self._by_lane.items() if lane not in waiting]:
-            self._drop(generation, GenerationFailed(f"{death}; what was committed is kept"))
+        for generation in self.in_flight.all():
+            if generation.job.lane not in waiting:
+                self.in_flight.drop(generation, GenerationFailed(f"{death}; what was committed is kept"))
 
     async def _respawn(self) -> None:
         while self._worker is None:
@@ -214,9 +216,9 @@ class EngineRoom:
     def _give_up(self) -> None:
         reason = f"the engine worker failed {self._failures} times in a row; the next request tries again"
         self._notice(reason)
-        for job in self.schedule.jobs:
-            self.schedule.remove(job)
-            self._drop(self._by_lane[job.lane], GenerationFailed(reason))
+        for generation in self.in_flight.all():
+            self.schedule.remove(generation.job)
+            self.in_flight.drop(generation, GenerationFailed(reason))
         self._failures = FAILURES - 1
 
     # --- ticks ----------------------------------------------------------------------------------------------------
@@ -225,11 +227,11 @@ class EngineRoom:
         """Run ticks with the current worker until it dies: WorkerDied."""
         worker = self._worker
         assert worker is not None
-        send_pieces, pieces = trio.open_memory_channel[tuple[_Piece, ...]](1)
+        send_pieces, pieces = trio.open_memory_channel[tuple[Piece, ...]](1)
         send_outcome, outcomes = trio.open_memory_channel[Outcome](1)
         death: WorkerDied | None = None
         async with trio.open_nursery() as commits:
-            commits.start_soon(self._commit_pieces, pieces)
+            commits.start_soon(self._committer.run, pieces)
             # Closing its end lets the committer finish what was settled before the death is told.
             with send_pieces:
                 try:
@@ -252,6 +254,10 @@ class EngineRoom:
                 case Forgotten(ticket=ticket):
                     if (done := self._tickets.pop(ticket, None)) is not None:
                         done.set()
+                case Parked(kv=kv):
+                    self._mirror(kv)
+                    if self._parked is not None:
+                        self._parked.set()
                 case _:
                     _LOG.warning("unexpected %s from the worker", type(reply).__name__)
 
@@ -259,7 +265,7 @@ class EngineRoom:
         self,
         worker: Worker,
         outcomes: trio.MemoryReceiveChannel[Outcome],
-        pieces: trio.MemorySendChannel[tuple[_Piece, ...]],
+        pieces: trio.MemorySendChannel[tuple[Piece, ...]],
     ) -> None:
         while True:
             await self._step(worker, outcomes, pieces)
@@ -268,20 +274,19 @@ class EngineRoom:
         self,
         worker: Worker,
         outcomes: trio.MemoryReceiveChannel[Outcome],
-        pieces: trio.MemorySendChannel[tuple[_Piece, ...]],
+        pieces: trio.MemorySendChannel[tuple[Piece, ...]],
     ) -> None:
         """Wait for something to do, then one tick."""
         self._interrupt = trio.Event()
-        while self._forget:
-            await worker.send(self._forget.pop(0))
+        await self._send_orders(worker)
         cancelled = self.schedule.take_cancelled()
         if cancelled:
-            await self._hand_over(pieces, [self._piece(job.lane, Finish.CANCELLED) for job in cancelled])
+            await self._hand_over(pieces, [self._committer.piece(job.lane, Finish.CANCELLED) for job in cancelled])
         now = trio.current_time()
         tick = plan(self.schedule, now)
         if tick is None:
             self._work = trio.Event()
-            if not self._forget:
+            if not self._orders:
                 await self._work.wait()
             return
         begin(self.schedule, tick, now)
@@ -296,23 +301,26 @@ class EngineRoom:
         self.threads = outcome.threads
         self.metrics.tick(outcome)
         self._mirror(outcome.kv)
-        await self._hand_over(pieces, [self._settled_piece(one) for one in settle(self.schedule, outcome)])
+        await self._hand_over(pieces, [self._committer.settled(one) for one in settle(self.schedule, outcome)])
 
     async def _hand_over(
-        self, pieces: trio.MemorySendChannel[tuple[_Piece, ...]], batch: Sequence[_Piece | None]
+        self, pieces: trio.MemorySendChannel[tuple[Piece, ...]], batch: Sequence[Piece | None]
     ) -> None:
         # A generation whose commit failed is gone, its lane perhaps not yet.
         await pieces.send(tuple(piece for piece in batch if piece is not None))
 
     async def _pass_interrupt(self, worker: Worker, number: int) -> None:
         await self._interrupt.wait()
-        while self._forget:
-            await worker.send(self._forget.pop(0))
+        await self._send_orders(worker)
         await worker.send(Interrupt(number))
+
+    async def _send_orders(self, worker: Worker) -> None:
+        while self._orders:
+            await worker.send(self._orders.pop(0))
 
     def _show(self, tokens: Sequence[tuple[int, int]]) -> None:
         for lane, token in tokens:
-            generation = self._by_lane.get(lane)
+            generation = self.in_flight.of_lane(lane)
             if generation is not None:
                 channel, text = generation.draw(token)
                 if text:
@@ -325,77 +333,6 @@ class EngineRoom:
             else:
                 self.kv.pop(change.session, None)
 
-    # --- commits --------------------------------------------------------------------------------------------------
-
-    def _settled_piece(self, settled: Settled) -> _Piece | None:
-        refusal = None
-        if settled.finish is Finish.ERROR:
-            refusal = GenerationFailed(f"engine lane fault (code {settled.fault}): {settled.detail}")
-        return self._piece(settled.job.lane, settled.finish, refusal)
-
-    def _piece(self, lane: int, finish: Finish, refusal: Refusal | None = None) -> _Piece | None:
-        generation = self._by_lane.get(lane)
-        if generation is None:
-            return None
-        record = generation.cut(finish)
-        return _Piece(generation, record, len(record.span) if record is not None else 0, finish, refusal)
-
-    async def _commit_pieces(self, batches: trio.MemoryReceiveChannel[tuple[_Piece, ...]]) -> None:
-        """One transaction a tick, in order; each overlaps the tick after it."""
-        async for batch in batches:
-            await self._commit_batch([piece for piece in batch if not piece.generation.ended.is_set()])
-
-    async def _commit_batch(self, pieces: Sequence[_Piece]) -> None:
-        async with AsyncExitStack() as turns:
-            states = await self._take_turns(turns, pieces)
-            batch = [piece for piece in pieces if piece.generation.session in states]
-            writing = [piece for piece in batch if piece.record is not None]
-            try:
-                events = await self._commit_records(writing, states)
-            except Refusal as refusal:
-                self._lose(batch, refusal)
-                return
-        for piece, event in zip(writing, events, strict=True):
-            if not piece.generation.committed(event, piece.tokens) and piece.finish is Finish.OPEN:
-                self.cancel(piece.generation)  # whoever asked has left, or reads far too slowly
-        for piece in batch:
-            if piece.refusal is not None:
-                self._drop(piece.generation, piece.refusal)
-            elif piece.finish is not Finish.OPEN:
-                piece.generation.end(piece.finish)
-                self._release(piece.generation)
-
-    async def _take_turns(self, turns: AsyncExitStack, pieces: Sequence[_Piece]) -> dict[int, SessionState]:
-        """The states of their sessions. One that refuses, damaged or gone, costs only its own generation."""
-        states: dict[int, SessionState] = {}
-        for piece in sorted(pieces, key=lambda piece: piece.generation.session):
-            session = piece.generation.session
-            try:
-                states[session] = await turns.enter_async_context(self._book.writing(session, even_fenced=True))
-            except Refusal as refusal:
-                self._lose([piece], refusal)
-        return states
-
-    async def _commit_records(self, pieces: Sequence[_Piece], states: dict[int, SessionState]) -> list[Event]:
-        drafts = [
-            Draft(states[piece.generation.session], (piece.record,)) for piece in pieces if piece.record is not None
-        ]
-        return [events[-1] for events in await self._book.commit(drafts)] if drafts else []
-
-    def _lose(self, pieces: Sequence[_Piece], refusal: Refusal) -> None:
-        """Nothing of these was kept: their generations end, and their KV, which is ahead of the log, goes."""
-        for piece in pieces:
-            self.cancel(piece.generation)
-            self._drop(piece.generation, GenerationFailed(str(refusal)))
+    def _lost(self, generations: Sequence[Generation], refusal: Refusal) -> None:
         self._notice(str(refusal))
-        self._forget.append(Forget(0, tuple(piece.generation.session for piece in pieces)))
-        self._wake(interrupt=True)
-
-    def _drop(self, generation: Generation, refusal: Refusal) -> None:
-        generation.fail(refusal)
-        self._release(generation)
-
-    def _release(self, generation: Generation) -> None:
-        self._by_lane.pop(generation.job.lane, None)
-        if self.generations.get(generation.session) is generation:
-            del self.generations[generation.session]
+        self._order(Forget(0, tuple(generation.session for generation in generations)))

@@ -62,7 +62,7 @@ class Generating:
             self.check_room(len(state.tokens))
             if max_tokens == 0:
                 return None
-            if session in self._room.generations:
+            if self._room.in_flight.of_session(session) is not None:
                 raise SessionBusy(session)
             self._room.schedule.check_queue()
             opening = self._opening(state)
@@ -103,7 +103,7 @@ class Generating:
         if self.closing:
             raise ShuttingDown
         job = Job(
-            lane=self._room.next_lane(),
+            lane=self._room.in_flight.next_lane(),
             session=state.id,
             qos=qos,
             tokens=pack(state.tokens),
@@ -127,14 +127,14 @@ class Generating:
     def cancel(self, session: int) -> None:
         """End what the session generates, queued or running. Raises NothingInFlight."""
         self._book.live(session)
-        generation = self._room.generations.get(session)
+        generation = self._room.in_flight.of_session(session)
         if generation is None:
             raise NothingInFlight(session)
         self._room.cancel(generation)
 
     async def cancel_and_wait(self, session: int, seconds: float) -> bool:
         """As `cancel`, where there is something; whether it ended in time."""
-        generation = self._room.generations.get(session)
+        generation = self._room.in_flight.of_session(session)
         if generation is None:
             return True
         self._room.cancel(generation)

@@ -67,7 +67,7 @@ class Keeping:
                     raise NotQuiet(target)
             async with AsyncExitStack() as turns:
                 states = await self._take_turns(turns, targets)
-                if self._targets(session, mode) != targets or any(t in self._room.generations for t in targets):
+                if self._targets(session, mode) != targets or self._busy(targets):
                     return False
                 erased = await self._erase(turns, states, targets, session, mode)
         finally:
@@ -78,6 +78,9 @@ class Keeping:
         if not erased:
             raise ErasurePending(session)
         return True
+
+    def _busy(self, targets: tuple[int, ...]) -> bool:
+        return any(self._room.in_flight.of_session(target) is not None for target in targets)
 
     async def _take_turns(self, turns: AsyncExitStack, sessions: tuple[int, ...]) -> dict[int, SessionState]:
         return {

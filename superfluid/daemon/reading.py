@@ -11,14 +11,20 @@ from superfluid.protocol.records import Event
 from superfluid.protocol.responses import (
     Cold,
     Node,
+    Parked,
     Resident,
     SessionInspection,
     SessionSummary,
     StoreId,
+    Tier,
 )
+from superfluid.protocol.ticks import ON_DISK
 
 LOG_VERSION = 2
 """What `wal_version` says: a log whose records carry timestamps."""
+
+LOSSLESS = 0
+"""The encoding of parked KV: as it was (wire-facts, section 7)."""
 
 
 class Reading:
@@ -57,12 +63,18 @@ class Reading:
                 pin_deadline_unix_ms=state.pin_deadline_ms,
                 behavior_fingerprint=state.fingerprint,
                 open_tool_calls=tuple((call_id, c.name, c.arguments) for call_id, c in state.open_calls),
-                tier=Resident() if session in self._room.generations else Cold(),
+                tier=self._tier(session),
                 tokens=tuple(state.tokens),
                 events=events,
                 wal_version=LOG_VERSION,
                 store_id=StoreId(self._book.store_id),
             )
+
+    def _tier(self, session: int) -> Tier:
+        if self._room.in_flight.of_session(session) is not None:
+            return Resident()
+        place = self._room.kv.get(session)
+        return Parked(place.covered, LOSSLESS) if place is not None and place.tier == ON_DISK else Cold()
 
     def subscribe(self, session: int, provisional: bool) -> Subscription:
         """Raises UnknownSession, SessionPurged; then there is no subscription."""

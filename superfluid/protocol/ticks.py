@@ -20,6 +20,10 @@ ALL_LAYERS = (1 << 31) - 1
 """`Load.gpu_layers` that puts every layer on the GPU, whatever their number."""
 
 
+KV_TYPES = ("f16", "q8_0", "q4_0")
+"""Element types of the KV cache, by `Load.kv_type`."""
+
+
 def pack(tokens: Iterable[int]) -> bytes:
     """Token ids as little-endian u32, back to back."""
     packed = array("I", tokens)
@@ -53,6 +57,14 @@ class Load:
     gpu_layers: U32
     host_bytes: U64
     """how much KV may lie in host memory"""
+    kv_type: U8 = 0
+    """how KV elements are stored: a `KV_TYPES` index"""
+    identity: bytes = b""
+    """digest of the model file: what is parked is of use to the same model only"""
+    park: str = ""
+    """directory for KV on disk, empty for none"""
+    park_bytes: U64 = 0
+    """how much KV may lie there"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +124,22 @@ class Forget:
     sessions: tuple[U64, ...]
 
 
-WorkerRequest = Load | Tick | Interrupt | Forget
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Write to disk what KV is in sequences and host memory, the latest used first, for at most `budget_ms`; then
+    say `Parked`. The daemon sends no ticks meanwhile."""
+
+    budget_ms: U32
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Keep the KV of these sessions before that of others, until told otherwise; replaces the list before."""
+
+    sessions: tuple[U64, ...]
+
+
+WorkerRequest = Load | Tick | Interrupt | Forget | Park | Hold
 
 
 # --- worker to daemon ---------------------------------------------------------------------------------------------
@@ -137,6 +164,8 @@ class Ready:
     model_bytes: U64
     kv_bytes: U64
     build: str
+    kv: tuple[KvChange, ...] = ()
+    """what was found on disk"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +200,13 @@ class LaneOutcome:
     detail: str
 
 
+NOWHERE, IN_SEQUENCE, IN_HOST, ON_DISK = range(4)
+"""Tiers of KV, as `KvChange` tells them."""
+
+
 @dataclass(frozen=True, slots=True)
 class KvChange:
-    """Where a session's KV lies now: `tier` 0 nowhere, 1 in a sequence, 2 in host memory; `covered` in tokens."""
+    """Where a session's KV lies now, `covered` tokens of it: the best tier that holds some."""
 
     session: U64
     tier: U8
@@ -200,4 +233,13 @@ class Forgotten:
     ticket: U64
 
 
-WorkerReply = Loading | Ready | LoadFailed | Drawn | Outcome | Forgotten
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """The answer to `Park`: how many sessions are on disk now, and what of it is new."""
+
+    sessions: U32
+    written: U32
+    kv: tuple[KvChange, ...]
+
+
+WorkerReply = Loading | Ready | LoadFailed | Drawn | Outcome | Forgotten | Parked

@@ -1,0 +1,109 @@
+"""From what lanes drew to committed records, delivered: one transaction a tick, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import trio
+
+from superfluid.daemon.book import Book, Draft
+from superfluid.daemon.generation import Generation
+from superfluid.daemon.in_flight import InFlight
+from superfluid.protocol.codes import Finish
+from superfluid.protocol.records import Event, Generated
+from superfluid.protocol.refusals import GenerationFailed, Refusal
+from superfluid.scheduler.planning import Settled
+from superfluid.sessions.state import SessionState
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one tick means for one generation: a record to commit, and whether it is the last."""
+
+    generation: Generation
+    record: Generated | None
+    finish: Finish
+    refusal: Refusal | None = None
+
+    @property
+    def tokens(self) -> int:
+        return len(self.record.span) if self.record is not None else 0
+
+
+class Committer:
+    """Commits pieces and tells their generations. `cancel` ends a lane that nobody wants any more; `lost` is told of
+    generations that ended because nothing of theirs could be kept: their KV is ahead of the log."""
+
+    def __init__(
+        self,
+        book: Book,
+        in_flight: InFlight,
+        cancel: Callable[[Generation], None],
+        lost: Callable[[Sequence[Generation], Refusal], None],
+    ) -> None:
+        self._book = book
+        self._in_flight = in_flight
+        self._cancel = cancel
+        self._lost = lost
+
+    def settled(self, settled: Settled) -> Piece | None:
+        """The piece of a tick's outcome; None for a generation that is gone already."""
+        refusal = None
+        if settled.finish is Finish.ERROR:
+            refusal = GenerationFailed(f"engine lane fault (code {settled.fault}): {settled.detail}")
+        return self.piece(settled.job.lane, settled.finish, refusal)
+
+    def piece(self, lane: int, finish: Finish, refusal: Refusal | None = None) -> Piece | None:
+        """What a lane drew since its last piece. To be called before its next tick begins."""
+        generation = self._in_flight.of_lane(lane)
+        return None if generation is None else Piece(generation, generation.cut(finish), finish, refusal)
+
+    async def run(self, batches: trio.MemoryReceiveChannel[tuple[Piece, ...]]) -> None:
+        """Commit batch after batch; each overlaps the tick after it."""
+        async for batch in batches:
+            await self._commit_batch([piece for piece in batch if not piece.generation.ended.is_set()])
+
+    async def _commit_batch(self, pieces: Sequence[Piece]) -> None:
+        async with AsyncExitStack() as turns:
+            states = await self._take_turns(turns, pieces)
+            batch = [piece for piece in pieces if piece.generation.session in states]
+            writing = [piece for piece in batch if piece.record is not None]
+            try:
+                events = await self._commit_records(writing, states)
+            except Refusal as refusal:
+                self._lose(batch, refusal)
+                return
+        for piece, event in zip(writing, events, strict=True):
+            if not piece.generation.committed(event, piece.tokens) and piece.finish is Finish.OPEN:
+                self._cancel(piece.generation)  # whoever asked reads far too slowly
+        for piece in batch:
+            if piece.refusal is not None:
+                self._in_flight.drop(piece.generation, piece.refusal)
+            elif piece.finish is not Finish.OPEN:
+                piece.generation.end(piece.finish)
+                self._in_flight.release(piece.generation)
+
+    async def _take_turns(self, turns: AsyncExitStack, pieces: Sequence[Piece]) -> dict[int, SessionState]:
+        """The states of their sessions. One that refuses, damaged or gone, costs only its own generation."""
+        states: dict[int, SessionState] = {}
+        for piece in sorted(pieces, key=lambda piece: piece.generation.session):
+            session = piece.generation.session
+            try:
+                states[session] = await turns.enter_async_context(self._book.writing(session, even_fenced=True))
+            except Refusal as refusal:
+                self._lose([piece], refusal)
+        return states
+
+    async def _commit_records(self, pieces: Sequence[Piece], states: dict[int, SessionState]) -> list[Event]:
+        drafts = [
+            Draft(states[piece.generation.session], (piece.record,)) for piece in pieces if piece.record is not None
+        ]
+        return [events[-1] for events in await self._book.commit(drafts)] if drafts else []
+
+    def _lose(self, pieces: Sequence[Piece], refusal: Refusal) -> None:
+        for piece in pieces:
+            self._cancel(piece.generation)
+            self._in_flight.drop(piece.generation, GenerationFailed(str(refusal)))
+        self._lost([piece.generation for piece in pieces], refusal)
