@@ -46,6 +46,15 @@ class ServeConfig:
     threads: int | None = None
     gpu_layers: int | None = None
     kv_host_bytes: int | None = None
+    kv_type: str = "f16"
+    """how KV elements are stored, a name in `ticks.KV_TYPES`"""
+    park: bool = False
+    """whether KV of sessions that do not run goes to disk"""
+    park_dir: Path | None = None
+    """None is `<sessions>/park`"""
+    park_bytes: int = 20 << 30
+    pin_budget_pct: int = 50
+    """how much of the host memory for KV pins may take"""
     drain_timeout: float = 60.0
     log_file: Path | None = None
     """None is `<sessions>/logs/serve.log`"""

@@ -73,6 +73,7 @@ class EngineRoom:
         self._committer = Committer(book, self.in_flight, self.cancel, self._lost)
         self._tickets: dict[int, trio.Event] = {}
         self._parked: trio.Event | None = None
+        self._held: Hold | None = None
         self._orders: list[Forget | Hold | Park] = []
         """what the worker is to be told between ticks"""
         self._work = trio.Event()
@@ -112,7 +113,9 @@ class EngineRoom:
 
     def hold(self, sessions: Sequence[int]) -> None:
         """Keep the KV of these sessions before that of all others; replaces what was held before."""
-        self._order(Hold(tuple(sessions)))
+        if self._held or sessions:
+            self._held = Hold(tuple(sessions))
+            self._order(self._held)
 
     async def park(self, seconds: float) -> None:
         """Have what KV is held written to disk, as far as the time goes. For an engine room that has come to rest."""
@@ -140,6 +143,8 @@ class EngineRoom:
             self.ready = ready = await self._load_model(worker, progress)
             self.threads = ready.threads
             self._mirror(ready.kv)
+            if self._held is not None:
+                self._orders.append(self._held)
         except BaseException:
             worker.kill()  # it has nothing to lose, and may be deep in a load
             await worker.stop()

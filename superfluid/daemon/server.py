@@ -28,6 +28,7 @@ from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.generating import Generating
 from superfluid.daemon.keeping import Keeping
 from superfluid.daemon.logging_setup import BadFilter, open_log, parse_filter
+from superfluid.daemon.pinning import Pinning
 from superfluid.daemon.reading import Reading
 from superfluid.daemon.served import ServedModel
 from superfluid.daemon.stopping import StopSignal
@@ -39,7 +40,7 @@ from superfluid.daemon.worker import LoadRefused, WorkerDied
 from superfluid.model.dialect import dialect_of
 from superfluid.model.gguf import ModelError, ModelFile, inspect, locate
 from superfluid.model.vocabulary import Vocabulary
-from superfluid.protocol.ticks import ALL_LAYERS, Load, Ready
+from superfluid.protocol.ticks import ALL_LAYERS, KV_TYPES, Load, Ready
 from superfluid.store.errors import StoreError
 from superfluid.store.lock import DirectoryLock
 from superfluid.store.log import SessionLog
@@ -110,6 +111,7 @@ async def _run(parts: _Parts) -> None:
     cases = _use_cases(parts, ready, book, bus, room)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(room.run)
+        nursery.start_soon(cases.pinning.run)
         async with trio.open_nursery() as accepting:
             for transport in parts.transports:
                 accepting.start_soon(transport.serve, cases, activity, nursery)
@@ -160,6 +162,7 @@ def _use_cases(parts: _Parts, ready: Ready, book: Book, bus: Bus, room: EngineRo
         conversing=Conversing(book, generating, model),
         generating=generating,
         keeping=Keeping(book, bus, room, generating),
+        pinning=Pinning(book, room),
         reading=Reading(book, bus, room),
         watching=Watching(book, room, model.name, parts.file.path, time.monotonic()),
     )
@@ -169,12 +172,17 @@ def _load(parts: _Parts) -> Load:
     config = parts.config
     return Load(
         model=str(parts.file.path),
-        context=config.max_context or sizing.context(parts.file, config.max_batch),
+        context=config.max_context or sizing.context(parts.file, config.max_batch, config.kv_type),
         lanes=config.max_batch,
         spare=sizing.sequences(config.max_batch),
         threads=config.threads or 0,
         gpu_layers=ALL_LAYERS if config.gpu_layers is None else config.gpu_layers,
         host_bytes=config.kv_host_bytes if config.kv_host_bytes is not None else sizing.host_bytes(),
+        held_pct=config.pin_budget_pct,
+        kv_type=KV_TYPES.index(config.kv_type),
+        identity=parts.identity,
+        park=str(config.park_dir or config.sessions / "park") if config.park else "",
+        park_bytes=config.park_bytes,
     )
 
 

@@ -9,6 +9,9 @@ from superfluid.model.gguf import ModelFile
 KV_SHARE = 8
 """The KV of all sequences takes at most one part in so many of the memory that is free at start."""
 
+ELEMENT_BYTES = {"f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
+"""Bytes of a KV element by type: quantised blocks of 32 carry a scale."""
+
 CONTEXT_LEAST = 512
 CONTEXT_STEP = 256
 CONTEXT_UNKNOWN = 8192
@@ -20,10 +23,10 @@ def sequences(lanes: int) -> int:
     return max(2, lanes // 4)
 
 
-def context(model: ModelFile, lanes: int) -> int:
+def context(model: ModelFile, lanes: int, kv_type: str) -> int:
     """Tokens a sequence: what the model was trained on, less where the memory would not hold it."""
     trained = model.context_length or CONTEXT_UNKNOWN
-    a_token = max(1, model.kv_bytes_per_token()) * (lanes + sequences(lanes))
+    a_token = max(1, model.kv_bytes_per_token(ELEMENT_BYTES[kv_type])) * (lanes + sequences(lanes))
     fitting = psutil.virtual_memory().available // KV_SHARE // a_token
     return max(CONTEXT_LEAST, min(trained, fitting // CONTEXT_STEP * CONTEXT_STEP))
 

@@ -9,6 +9,7 @@ from superfluid.daemon.branching import Branching
 from superfluid.daemon.conversing import Conversing
 from superfluid.daemon.generating import Generating
 from superfluid.daemon.keeping import Keeping
+from superfluid.daemon.pinning import Pinning
 from superfluid.daemon.reading import Reading
 from superfluid.daemon.watching import Watching
 
@@ -20,5 +21,6 @@ class UseCases:
     conversing: Conversing
     generating: Generating
     keeping: Keeping
+    pinning: Pinning
     reading: Reading
     watching: Watching

@@ -57,6 +57,8 @@ class Load:
     gpu_layers: U32
     host_bytes: U64
     """how much KV may lie in host memory"""
+    held_pct: U8 = 50
+    """how much of it `Hold` may keep from others, in hundredths"""
     kv_type: U8 = 0
     """how KV elements are stored: a `KV_TYPES` index"""
     identity: bytes = b""

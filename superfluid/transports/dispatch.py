@@ -59,6 +59,8 @@ async def _answer(cases: UseCases, request: Request) -> Response:
             return responses.Meta(await cases.keeping.set_meta(session, expected_version, title, archived))
         case requests.SetQos(session, class_, batch_invariant):
             return responses.Committed(await cases.keeping.set_qos(session, class_, batch_invariant))
+        case requests.Pin(session, ttl_ms):
+            return responses.Pinned(await cases.pinning.pin(session, ttl_ms))
         case requests.SetBackgroundRate(divisor):
             cases.keeping.set_background_rate(divisor)
             return responses.Ack()

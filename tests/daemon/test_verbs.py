@@ -84,7 +84,7 @@ def test_refusals(client):
     assert "top_p" in err(client, requests.Create(None, GenParams(0.0, 2.0, 0.0, 0, 0)))
     assert "no subscription 77777" in err(client, requests.Unsubscribe(77_777))
     assert "does not do Complete yet" in err(client, requests.Complete("a", "b", 0, 8))
-    assert "does not do Pin yet" in err(client, requests.Pin(session, 5))
+    assert "does not do Metrics yet" in err(client, requests.Metrics())
 
 
 @pytest.mark.parametrize(
