@@ -220,7 +220,7 @@ class FakeBackend:
             held = held[: len(held) // 2]
         stream.buffer[: len(held)] = held
         stream.length, stream.first = len(held), first
-        return magic == _MAGIC and len(held) == length
+        return bool(magic == _MAGIC and len(held) == length)
 
     def first(self, sequence: int) -> int:
         stream = self._streams[sequence]

@@ -53,6 +53,8 @@ def open_llama(load: Load, threads: int, progress: Callable[[float], bool]) -> L
         stack.callback(c.llama_model_free, model)
         context = _make_context(load, threads, model)
         stack.callback(c.llama_free, context)
+        if not c.llama_get_memory(context) or c.llama_model_has_encoder(model):
+            raise LoadError(f"{load.model}: keeps no KV, so it is no model for conversations")
         return LlamaBackend(model, context, stack.pop_all())
 
 
