@@ -331,7 +331,7 @@ class SessionLog:
     ) -> list[tuple[Any, ...]]:
         try:
             return (connection or self._reader).execute(query, values).fetchall()
-        except sqlite3.Error as fault:
+        except (sqlite3.Error, UnicodeDecodeError) as fault:  # the latter where SQLite quotes a damaged schema
             corrupt = getattr(fault, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT
             raise (_CorruptPage if corrupt else StoreError)(str(fault)) from fault
 

@@ -87,7 +87,7 @@ def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = FULL")
         _migrate(connection)
         connection.text_factory = bytes
-    except (sqlite3.Error, OSError) as fault:
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as fault:  # the last where SQLite quotes a damaged schema
         if connection is not None:
             connection.close()
         raise StoreError(f"{path}: {getattr(fault, 'strerror', None) or fault}") from fault

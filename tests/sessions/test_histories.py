@@ -222,7 +222,7 @@ def meta(own):
     return title, archived, version
 
 
-Histories.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+Histories.TestCase.settings = settings(max_examples=40, stateful_step_count=30)
 test_histories = Histories.TestCase
 
 

@@ -161,7 +161,7 @@ class History:
         assert spans_on_disk == spans
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(50))
 def test_nothing_of_a_purged_session_is_left(tmp_path, seed):
     history = History(tmp_path, seed)
     for _ in range(25):

@@ -117,7 +117,7 @@ class Logs(RuleBasedStateMachine):
         assert list(self.log.check()) == []
 
 
-Logs.TestCase.settings = settings(max_examples=40, stateful_step_count=20)
+Logs.TestCase.settings = settings(max_examples=30, stateful_step_count=20)
 test_log = Logs.TestCase
 
 
