@@ -16,6 +16,9 @@ class Root(LazyGroup):
     table: ClassVar[Mapping[str, Entry]] = {
         "serve": Entry("superfluid_cli.serve:serve"),
         "session": Entry("superfluid_cli.session:app"),
+        "status": Entry("superfluid_cli.status:status"),
+        "top": Entry("superfluid_cli.top:top"),
+        "stop": Entry("superfluid_cli.stop:stop"),
         "help": Entry("superfluid_cli.app:show_help"),
         "version": Entry("superfluid_cli.app:show_version"),
     }

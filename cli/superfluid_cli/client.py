@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import select
 import socket
+import struct
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -57,6 +59,14 @@ class Client:
     def close(self) -> None:
         """Hang up; a generation in progress on this connection is cancelled by that."""
         self._socket.close()
+
+    def peer_pid(self) -> int | None:
+        """The process that listens at the other end, 0 where it is out of sight; None where nobody can tell."""
+        if sys.platform != "linux":
+            return None
+        told = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid: int = struct.unpack("3i", told)[0]
+        return pid
 
     def call(self, request: requests.Request) -> responses.Response:
         """The reply to `request`. Raises ServerSaid where the daemon refuses."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from superfluid.protocol import records
 from superfluid.protocol.codes import Channel, Role
-from superfluid_cli import terminal
+from superfluid_cli import terminal, values
 from superfluid_cli.reply import ending
 
 _TEXTS = ("text", "content", "raw", "payload", "note", "arguments", "reason")
@@ -33,6 +33,8 @@ def detail(body: Any) -> str:
             parts.append(_name(Channel, value))
         elif field.name == "finish":
             parts.append(ending(value))
+        elif field.name == "class_":
+            parts.append(values.qos_name(value))
         elif field.name == "digest":
             parts.append(f"{value:016x}")
         elif field.name == "descendants":

@@ -49,8 +49,8 @@ Seed = Annotated[
 ]
 
 
-def connect(socket: Path | None) -> Client:
+def connect(socket: Path | None, timeout: float | None = None) -> Client:
     """A client of the daemon at `socket`, by default the user's own. Raises NoDaemon."""
     from superfluid_cli.client import Client
 
-    return Client(socket if socket is not None else places.default_socket())
+    return Client(socket if socket is not None else places.default_socket(), timeout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -75,14 +76,19 @@ class Watcher:
         self._bar.start()
 
 
+def devices(names: Sequence[str], gpu_layers: int) -> str:
+    """Where the model computes, in words."""
+    layers = "all" if gpu_layers >= ALL_LAYERS else str(gpu_layers)
+    return f"{', '.join(names) or 'CPU'}, {layers} layers on the GPU"
+
+
 def _facts(info: ServerInfo) -> list[tuple[str, str]]:
     """What the ready block says, in order."""
-    layers = "all" if info.gpu_layers >= ALL_LAYERS else str(info.gpu_layers)
     memory = f"{_size(info.model_bytes)} model + {_size(info.kv_bytes)} KV"
     return [
         ("model", info.model + ("" if info.chat else "  (no chat template: raw text only)")),
         ("file", str(info.model_path)),
-        ("devices", f"{', '.join(info.devices) or 'CPU'}, {layers} layers on the GPU"),
+        ("devices", devices(info.devices, info.gpu_layers)),
         ("threads", info.threads),
         ("context", f"{info.context} tokens a session"),
         ("lanes", str(info.lanes)),

@@ -10,6 +10,7 @@ from superfluid_cli import terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 
 def console() -> Console:
@@ -30,6 +31,19 @@ def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], flexible:
     if not terminal.on_terminal(sys.stdout):
         terminal.lines(["\t".join(terminal.shown(cell) for cell in row) for row in rows])
         return
+    console().print(rich_table(headings, rows, flexible))
+
+
+def show_facts(facts: Sequence[tuple[str, str]]) -> None:
+    """Print names and values."""
+    if not terminal.on_terminal(sys.stdout):
+        terminal.lines([f"{name}\t{terminal.shown(value)}" for name, value in facts])
+        return
+    console().print(rich_facts(facts))
+
+
+def rich_table(headings: Sequence[str], rows: Sequence[Sequence[str]], flexible: str = "") -> Table:
+    """`rows` for a terminal; columns of numbers stand to the right."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -45,14 +59,11 @@ def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], flexible:
         )
     for row in rows:
         table.add_row(*(Text(terminal.shown(cell)) for cell in row))
-    console().print(table)
+    return table
 
 
-def show_facts(facts: Sequence[tuple[str, str]]) -> None:
-    """Print names and values."""
-    if not terminal.on_terminal(sys.stdout):
-        terminal.lines([f"{name}\t{terminal.shown(value)}" for name, value in facts])
-        return
+def rich_facts(facts: Sequence[tuple[str, str]]) -> Table:
+    """Names and values for a terminal."""
     from rich.table import Table
     from rich.text import Text
 
@@ -61,4 +72,4 @@ def show_facts(facts: Sequence[tuple[str, str]]) -> None:
     table.add_column(overflow="fold")
     for name, value in facts:
         table.add_row(Text(name, style="dim"), Text(terminal.shown(value)))
-    console().print(table)
+    return table

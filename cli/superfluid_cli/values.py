@@ -127,6 +127,29 @@ def role(text: str) -> int:
     return roles[text.lower()]
 
 
+_QOS = (
+    ("interactive", "interactive-chat", "interactive_chat", "0"),
+    ("completion", "inline-completion", "inline_completion", "1"),
+    ("agent", "foreground", "foreground-agent", "foreground_agent", "2"),
+    ("background", "background-agent", "background_agent", "3"),
+)
+"""The scheduling classes, in the order of `superfluid.protocol.codes.Qos`, each with all its spellings."""
+
+
+def qos(text: str) -> int:
+    """The number of a scheduling class."""
+    word = text.strip().lower()
+    for number, spellings in enumerate(_QOS):
+        if word in spellings:
+            return number
+    raise ValueError(f"expected interactive, completion, agent or background, got {text!r}")
+
+
+def qos_name(number: int) -> str:
+    """A scheduling class in words."""
+    return _QOS[number][0] if number < len(_QOS) else str(number)
+
+
 def flag(text: str) -> bool:
     """What an environment variable says about a flag."""
     word = text.strip().lower()

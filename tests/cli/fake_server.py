@@ -50,13 +50,14 @@ Expected = requests.Request | Callable[[Any], bool]
 class _Step:
     expected: Expected
     actions: tuple[Action, ...]
+    for_ever: bool = False
 
     def fits(self, request: Any) -> bool:
         return self.expected(request) if callable(self.expected) else self.expected == request
 
 
 class FakeServer:
-    """Answers each request by the first step of the script that expects it; used once, then gone.
+    """Answers each request by the first step of the script that expects it; used once, then gone, or for ever.
 
     Leaving the context fails where a request was not in the script or a step was never asked for.
     """
@@ -82,7 +83,7 @@ class FakeServer:
     def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
         self.close()
         if kind is None:
-            left = [step.expected for step in self._steps]
+            left = [step.expected for step in self._steps if not step.for_ever]
             assert not self._faults, self._faults
             assert not left, f"never asked: {left}; seen: {self.seen}"
 
@@ -90,6 +91,11 @@ class FakeServer:
         """Answer `expected`, a request or a predicate on one, with `actions`."""
         with self._arrived:
             self._steps.append(_Step(expected, actions))
+
+    def always(self, expected: Expected, *actions: Action) -> None:
+        """As `expect`, any number of times, none included."""
+        with self._arrived:
+            self._steps.append(_Step(expected, actions, for_ever=True))
 
     def wait_for(self, kind: type) -> Any:
         """The first request of this type, once there is one."""
@@ -143,7 +149,8 @@ class FakeServer:
                 self._faults.append(f"not in the script: {request}")
                 connection.sendall(_framed(responses.Err("not in the script")))
                 return True
-            self._steps.remove(step)
+            if not step.for_ever:
+                self._steps.remove(step)
         return all(self._act(connection, action) for action in step.actions)
 
     def _act(self, connection: socket.socket, action: Action) -> bool:
@@ -238,3 +245,28 @@ def inspection(**changes: Any) -> responses.SessionInspection:
         "store_id": responses.StoreId(bytes(16)),
     }
     return responses.SessionInspection(**(values | changes))
+
+
+def report(**changes: Any) -> responses.StatusReport:
+    values: dict[str, Any] = {
+        "version": "0.1.0",
+        "pid": 7,
+        "uptime": 3725,
+        "model": "tiny\x1b",
+        "model_path": "/m/tiny.gguf",
+        "devices": ("GPU 0",),
+        "gpu_layers": (1 << 31) - 1,
+        "threads": 2,
+        "context": 4096,
+        "lanes": 8,
+        "running": (responses.LaneStatus(3, 2, 120, 100, 0, 17), responses.LaneStatus(12, 0, 9, 0, 9, 0)),
+        "queue": (0, 1, 2, 3),
+        "kv_sessions": (2, 5, 1),
+        "kv_tokens": (220, 9000, 1),
+        "prefill_rate": 512.0,
+        "decode_rate": 31.25,
+        "sessions": 12,
+        "respawns": 1,
+        "ticks": 99,
+    }
+    return responses.StatusReport(**(values | changes))

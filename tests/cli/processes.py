@@ -7,6 +7,7 @@ import pty
 import select
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Sequence
 from typing import Any, Self
@@ -48,6 +49,10 @@ class OnTerminal:
 
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
+
+    def echoes(self) -> bool:
+        """Whether what is typed is shown, as it is in a shell."""
+        return bool(termios.tcgetattr(self._master)[3] & termios.ECHO)
 
     def read_until(self, text: str) -> str:
         """Read until `text` comes, after what was waited for before. Fails at the end of the output, and in time."""

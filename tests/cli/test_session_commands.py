@@ -350,3 +350,23 @@ def test_an_unknown_session(
 ) -> None:
     server.expect(request_, responses.Err("unknown session 9"))
     assert cli("session", *arguments) == Ran(4, "", "superfluid: unknown session 9\n")
+
+
+# --- qos, background-rate -----------------------------------------------------------------------------------------
+
+
+def test_qos(cli: Cli, server: FakeServer) -> None:
+    server.expect(requests.SetQos(1, 3, False), responses.Committed(event(4, records.QosSet(3, False))))
+    assert cli("session", "qos", "1", "Background-Agent") == Ran(0, "", "")
+    server.expect(requests.SetQos(1, 0, True), responses.Committed(event(5, records.QosSet(0, True))))
+    assert cli("session", "qos", "1", "interactive", "--batch-invariant").code == 0
+
+
+def test_qos_in_the_log(cli: Cli, server: FakeServer) -> None:
+    server.expect(requests.Read(1, 0), responses.Events((event(4, records.QosSet(3, True)),)))
+    assert cli("session", "read", "1").out == "4\t1700000000004\tQosSet\tbackground, batch_invariant True\t\n"
+
+
+def test_background_rate(cli: Cli, server: FakeServer) -> None:
+    server.expect(requests.SetBackgroundRate(4), responses.Ack())
+    assert cli("session", "background-rate", "4") == Ran(0, "", "")

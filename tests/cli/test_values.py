@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from superfluid.protocol import ticks
+from superfluid.protocol.codes import Qos
 from superfluid_cli import terminal, values
 
 MIB = values.size(1 << 20)
@@ -29,6 +30,11 @@ MIB = values.size(1 << 20)
         (values.auto_or(values.layers), "auto", -1),
         (values.token_ids, "1, 2,3", (1, 2, 3)),
         (values.role, "User", 1),
+        *[(values.qos, word, 0) for word in ("interactive", "interactive-chat", "interactive_chat", "0")],
+        *[(values.qos, word, 1) for word in ("completion", "inline-completion", "inline_completion", "1")],
+        *[(values.qos, word, 2) for word in ("agent", "foreground", "foreground-agent", "foreground_agent", "2")],
+        *[(values.qos, word, 3) for word in ("background", "background-agent", "background_agent", "3")],
+        (values.qos, " AGENT ", 2),
         (values.fraction(0, 1), "0.95", 0.95),
         (values.log_filter, "info,superfluid.store=debug", "info,superfluid.store=debug"),
     ],
@@ -42,6 +48,7 @@ def test_reads(parse: Callable[[str], Any], text: str, expected: Any) -> None:
     [
         (values.session_id, ["", "-1", "x", "1.0", " 1", "1_0", "٣", "18446744073709551616", "9" * 30]),
         (values.token_count, ["0", "4294967296"]),
+        (values.qos, ["", "4", "-1", "fast", "interactive chat"]),
         (MIB, ["", "x", "5XB", "-1", "1..2", "GiB", "inf", "nan", "1e3", "9" * 40]),
         (values.duration, ["", "s", "5d", "-1", "nan", "inf"]),
         (values.fraction(0, 1), ["", "nan", "inf", "-0.1", "1.1", "x"]),
@@ -80,3 +87,8 @@ def test_safe_text_is_the_text_where_nothing_is_wrong() -> None:
 
 def test_escapes_can_be_told_from_text() -> None:
     assert terminal.shown("\\n\n\x1b[0m\u202e") == "\\\\n\\n\\e[0m\\u202e"
+
+
+def test_classes_have_the_names_of_the_protocol() -> None:
+    assert [values.qos_name(class_) for class_ in Qos] == [class_.name.lower() for class_ in Qos]
+    assert values.qos_name(9) == "9"

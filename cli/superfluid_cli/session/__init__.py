@@ -36,6 +36,9 @@ class SessionGroup(LazyGroup):
         "archive": Entry(f"{_HERE}.meta:archive"),
         "unarchive": Entry(f"{_HERE}.meta:unarchive"),
         "purge": Entry(f"{_HERE}.purge:purge"),
+        "qos": Entry(f"{_HERE}.qos:qos"),
+        "background-rate": Entry(f"{_HERE}.qos:background_rate"),
+        "check": Entry(f"{_HERE}.check:check"),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from superfluid.protocol import requests, responses
-from superfluid_cli import events, options, tables, terminal
+from superfluid_cli import events, options, tables, terminal, values
 from superfluid_cli.reply import ending
 
 
@@ -45,7 +45,7 @@ def _facts(it: responses.SessionInspection) -> list[tuple[str, str]]:
         ("generation", str(about.generation)),
         ("meta_version", str(about.meta_version)),
         ("last_finish", ending(it.last_finish)),
-        ("qos", str(it.qos_class)),
+        ("qos", values.qos_name(it.qos_class)),
         ("batch_invariant", _yes(it.batch_invariant)),
         ("pinned", events.moment(it.pin_deadline_unix_ms) if it.pin_deadline_unix_ms else ""),
         ("tier", _tier(it.tier)),

@@ -1,0 +1,75 @@
+"""A look over a session log that changes nothing: not the database, nor what a daemon beside it does."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from superfluid.store.errors import DamagedRecord, StoreError
+from superfluid.store.log import SessionLog
+from superfluid.store.schema import VERSION
+
+
+def damaged_records(path: Path) -> tuple[DamagedRecord, ...]:
+    """Every damaged record of the log at `path`, which a daemon may be serving.
+
+    Raises StoreError where it is no session log of this build, or cannot be read at all.
+    """
+    while True:
+        before = _fingerprint(path)
+        try:
+            found = tuple(_scan(path, alone=before is not None))
+        except StoreError:
+            if before is None or before == _fingerprint(path):
+                raise
+            continue
+        # A log that somebody began to write to while it was read as a file at rest says nothing; read it again.
+        if before is None or before == _fingerprint(path):
+            return found
+
+
+def _fingerprint(path: Path) -> tuple[int, ...] | None:
+    """What changes with the file; None where it has a write-ahead log, which SQLite then reads in concert with it."""
+    if Path(f"{path}-wal").exists():
+        return None
+    try:
+        now = os.stat(path)
+    except OSError as fault:
+        raise StoreError(f"{path}: {fault.strerror}") from fault
+    return now.st_ino, now.st_size, now.st_mtime_ns
+
+
+def _scan(path: Path, *, alone: bool) -> Iterator[DamagedRecord]:
+    log = _Reading(path, alone=alone)
+    try:
+        yield from log.check()
+    finally:
+        log.close()
+
+
+class _Reading(SessionLog):
+    """A log opened to be read only. Methods that write do not work."""
+
+    def __init__(self, path: Path, *, alone: bool) -> None:
+        """`alone`: the file is at rest, so that SQLite needs neither locks nor files of its own beside it."""
+        self._path = path
+        place = f"{path.absolute().as_uri()}?{'immutable=1' if alone else 'mode=ro'}"
+        try:
+            self._reader = sqlite3.connect(place, uri=True, isolation_level=None, timeout=10)
+        except sqlite3.Error as fault:
+            raise StoreError(f"{path}: {fault}") from fault
+        try:
+            self._reader.execute("PRAGMA query_only = ON")
+            self._reader.text_factory = bytes
+            (version,) = self._reader.execute("PRAGMA user_version").fetchone()
+        except sqlite3.Error as fault:
+            self._reader.close()
+            raise StoreError(f"{path}: {fault}") from fault
+        if version != VERSION:
+            self._reader.close()
+            raise StoreError(f"{path} is no session log of version {VERSION}, which is what this build reads")
+
+    def close(self) -> None:
+        self._reader.close()
