@@ -1,0 +1,1 @@
+complete --command superfluid --no-files --arguments "(env _SUPERFLUID_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) superfluid)" --condition "env _SUPERFLUID_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) superfluid"
