@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from superfluid.engine.backend import Sampler, Traits
 from superfluid.engine.sampling import draw
 from superfluid.protocol.codes import Fault, Finish
-from superfluid.protocol.ticks import LaneOutcome, LaneStart, pack, unpack
+from superfluid.protocol.ticks import LaneOptions, LaneOutcome, LaneStart, pack, unpack
 
 
 @dataclass(slots=True, eq=False)
@@ -108,6 +108,8 @@ def open_lane(start: LaneStart, traits: Traits) -> Lane:
         lane.fail(Fault.BAD_TOKEN, f"token {highest} is outside the vocabulary of {traits.vocabulary}")
     elif len(tokens) > traits.context:
         lane.fail(Fault.OUT_OF_MEMORY, f"{len(tokens)} tokens do not fit the context of {traits.context}")
+    elif start.options != LaneOptions():
+        lane.fail(Fault.STRATEGY, "lane options are not supported yet")
     return lane
 
 

@@ -14,7 +14,20 @@ from superfluid.engine.rounds import Rounds
 from superfluid.engine.sequences import Tiers
 from superfluid.engine.threads import Adaptive, Fixed, Governor
 from superfluid.protocol.errors import DecodeError
-from superfluid.protocol.ticks import Forget, Forgotten, Interrupt, Load, LoadFailed, Loading, Ready, Tick
+from superfluid.protocol.ticks import (
+    KV_TYPES,
+    Forget,
+    Forgotten,
+    Hold,
+    Interrupt,
+    Load,
+    LoadFailed,
+    Loading,
+    Park,
+    Parked,
+    Ready,
+    Tick,
+)
 
 Opener = Callable[[Load, int, Callable[[float], bool]], Backend]
 """Makes the backend: what to load, with how many threads, and whom to tell the progress (0 to 1), who answers false
@@ -34,6 +47,8 @@ def serve(channel: Channel, open_backend: Opener, *, check: bool = False) -> Non
         raise DecodeError(f"the first request is {type(load).__name__}, not Load")
     governor = _governor(load.threads)
     try:
+        if load.kv_type:
+            raise LoadError(f"KV stored as {KV_TYPES[load.kv_type]} is not supported yet, only as {KV_TYPES[0]}")
         backend = open_backend(load, governor.threads, _Progress(channel))
     except LoadError as fault:
         channel.poll()  # raises Closed where that is why the load was given up
@@ -58,6 +73,10 @@ def serve(channel: Channel, open_backend: Opener, *, check: bool = False) -> Non
                     channel.send(Forgotten(request.ticket))
                 case Interrupt():
                     pass  # of a tick that ended before it came
+                case Park():
+                    channel.send(Parked(0, 0, ()))  # no KV goes to disk yet
+                case Hold():
+                    pass  # a wish about what stays warm: the least recently used goes first all the same
                 case Load():
                     raise DecodeError("a second Load")
                 case _:
