@@ -5,22 +5,26 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from superfluid.store.errors import DamagedRecord, StoreError
 from superfluid.store.log import SessionLog
 from superfluid.store.schema import VERSION
 
+MOST = 10_000
+"""Damaged records named for one log: a number of events that has itself gone wrong must not go on for ever."""
+
 
 def damaged_records(path: Path) -> tuple[DamagedRecord, ...]:
-    """Every damaged record of the log at `path`, which a daemon may be serving.
+    """The damaged records of the log at `path`, which a daemon may be serving; the first MOST of them.
 
     Raises StoreError where it is no session log of this build, or cannot be read at all.
     """
     while True:
         before = _fingerprint(path)
         try:
-            found = tuple(_scan(path, alone=before is not None))
+            found = tuple(islice(_scan(path, alone=before is not None), MOST))
         except StoreError:
             if before is None or before == _fingerprint(path):
                 raise
@@ -45,6 +49,8 @@ def _scan(path: Path, *, alone: bool) -> Iterator[DamagedRecord]:
     log = _Reading(path, alone=alone)
     try:
         yield from log.check()
+    except (TypeError, ValueError) as fault:  # heads have no checksum of their own
+        raise StoreError(f"{path}: the table of sessions is damaged") from fault
     finally:
         log.close()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from superfluid.protocol import records
+from superfluid.store.check import MOST
 from superfluid.store.log import SessionLog
 from tests.cli.conftest import Ran
 from tests.cli.processes import OnTerminal
@@ -113,6 +114,18 @@ def test_check_goes_on_after_what_cannot_be_read(cli: Cli, sessions: Path) -> No
     said = ran.err.splitlines()
     assert [f"{name}.db" in line for name, line in zip("abcd", said, strict=False)] == [True] * 4
     assert said[4:] == ["5 databases checked: 1 damaged record, 4 unreadable"]
+
+
+def test_check_of_a_damaged_table_of_sessions(cli: Cli, sessions: Path) -> None:
+    for name, wrong in (("a", "pin_deadline_ms = 'x'"), ("b", "events = 1 << 50"), ("c", "events = 'x'")):
+        written(sessions / f"{name}.db", "rivers")
+        with sqlite3.connect(sessions / f"{name}.db") as connection:
+            connection.execute(f"UPDATE heads SET {wrong} WHERE id = 1")
+        connection.close()
+    ran = cli("session", "check", "--sessions", str(sessions))
+    assert ran.code == 1
+    assert ran.out.splitlines() == [f"b.db\t1\t{event}" for event in range(2, 2 + MOST)]
+    assert ran.err.count("the table of sessions is damaged\n") == 2
 
 
 def test_check_of_nothing(cli: Cli, sessions: Path, tmp_path: Path) -> None:
