@@ -316,8 +316,9 @@ class EngineRoom:
 
     async def _pass_interrupt(self, worker: Worker, number: int) -> None:
         await self._interrupt.wait()
-        await self._send_orders(worker)
-        await worker.send(Interrupt(number))
+        with trio.CancelScope(shield=True):  # the tick may end now: what was begun is sent whole
+            await self._send_orders(worker)
+            await worker.send(Interrupt(number))
 
     async def _send_orders(self, worker: Worker) -> None:
         while self._orders:

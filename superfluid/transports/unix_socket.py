@@ -33,6 +33,9 @@ _LOG = logging.getLogger("superfluid.socket")
 
 LONGEST_PATH = 103 if os.uname().sysname == "Darwin" else 107
 
+WAITING = 1024
+"""Connections that may wait to be accepted; past it, a client that does not block is turned away by the kernel."""
+
 HANGUP_LOOK = 0.1
 """Seconds between two looks at whether a client that waits for a generation is still there."""
 
@@ -71,7 +74,7 @@ class UnixSocket:
                 listener.bind(os.fspath(self._path))
             finally:
                 os.umask(before)
-            listener.listen(128)
+            listener.listen(WAITING)
         except OSError as fault:
             listener.close()
             raise StartError(f"socket {self._path}: {fault.strerror or fault}") from fault
