@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from superfluid.protocol.records import GenParams
+from superfluid.engine.sampling import Recipe
 
 State = bytes | bytearray
 """A sequence's KV as bytes. Only the backend that made it can read it."""
@@ -66,11 +66,11 @@ class Traits:
 
 
 class Sampler(Protocol):
-    """Chooses tokens for one lane. It holds no state that a draw could depend on."""
+    """Chooses tokens for one lane. What it draws depends on the lane's tokens and the draw's bits alone."""
 
     def draw(self, stretch: int, bits: int) -> int:
         """The token after stretch number `stretch` of the batch decoded last, which had `draws`. `bits` is 32 bits
-        of chance, of which greedy takes none."""
+        of chance, of which greedy takes none. The token drawn counts as said for the penalties of the next one."""
 
     def close(self) -> None:
         """Free it. Drawing is no longer possible."""
@@ -85,7 +85,9 @@ class Backend(Protocol):
     def decode(self, batch: Sequence[Stretch]) -> Decoded:
         """Compute the KV of all stretches, at most one of a sequence, after executing the copies that wait."""
 
-    def sampler(self, params: GenParams) -> Sampler: ...
+    def sampler(self, stages: Recipe, said: Sequence[int]) -> Sampler:
+        """A sampler for a lane whose tokens so far end with `said`, at least `sampling.PENALTY_WINDOW` of them
+        where there are as many."""
 
     def copy(self, source: int, target: int) -> None:
         """Make `target` equal to `source`. The data moves in the next decode: until then `target` must not be saved

@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from superfluid.engine.backend import Decoded, LoadError, State, Stretch, Traits
-from superfluid.engine.sampling import recipe
-from superfluid.protocol.records import GenParams
+from superfluid.engine.sampling import GREEDY, PENALTY_WINDOW, Recipe
 from superfluid.protocol.ticks import Load
 
 _SLACK = 4
@@ -59,16 +58,26 @@ class FakeModel:
         except (ValueError, TypeError) as fault:
             raise LoadError(f"--fake {text}: {fault}") from None
 
-    def oracle(self, tokens: Sequence[int], bits: int | None) -> int:
+    def oracle(self, tokens: Sequence[int], bits: int | None, stages: Recipe = GREEDY) -> int:
         """The token after `tokens`; `bits` is None for greedy."""
+        return self.choose(tokens, bits, stages, tokens)
+
+    def choose(self, tokens: Sequence[int], bits: int | None, stages: Recipe, said: Sequence[int]) -> int:
+        """As `oracle`, where penalties look at the end of `said`. The heaviest bias over 50 decides alone."""
         seen = array("I", tokens)
         if bits is not None:
             seen.append(bits)
-        return self._choose(seen.tobytes() + (b"" if bits is None else b"drawn"))
+        salt = b"" if bits is None else b"drawn"
+        if stages.penalises:
+            salt += repr((stages.repeat, stages.frequency, stages.presence, *said[-PENALTY_WINDOW:])).encode()
+        chosen = max(stages.bias, key=lambda pair: pair[1], default=(0, 0.0))
+        if chosen[1] > 50:
+            return chosen[0]
+        return self._choose(seen.tobytes() + salt, ends=not stages.no_end)
 
-    def _choose(self, seen: bytes) -> int:
+    def _choose(self, seen: bytes, *, ends: bool) -> int:
         value = int.from_bytes(blake2b(seen, digest_size=8).digest(), "little")
-        if self.end_every and value % self.end_every == 0:
+        if ends and self.end_every and value % self.end_every == 0:
             return self.end
         return self.low + (value >> 16) % (self.vocabulary - self.low)
 
@@ -84,13 +93,17 @@ class _Stream:
 
 
 class FakeSampler:
-    def __init__(self, backend: FakeBackend, greedy: bool) -> None:
+    def __init__(self, backend: FakeBackend, stages: Recipe, said: Sequence[int]) -> None:
         self._backend: FakeBackend | None = backend
-        self._greedy = greedy
+        self._stages = stages
+        self._said = list(said)
 
     def draw(self, stretch: int, bits: int) -> int:
         assert self._backend is not None, "a freed sampler draws"
-        return self._backend.choose(stretch, None if self._greedy else bits)
+        seen = self._backend.seen(stretch)
+        token = self._backend.model.choose(seen, None if self._stages.greedy else bits, self._stages, self._said)
+        self._said.append(token)
+        return token
 
     def close(self) -> None:
         assert self._backend is not None, "a sampler is freed twice"
@@ -171,14 +184,15 @@ class FakeBackend:
             self._streams[target].buffer = self._streams[source].buffer[:]
         self._pending = []
 
-    def sampler(self, params: GenParams) -> FakeSampler:
+    def sampler(self, stages: Recipe, said: Sequence[int]) -> FakeSampler:
         self.samplers += 1
-        return FakeSampler(self, recipe(params).greedy)
+        return FakeSampler(self, stages, said)
 
-    def choose(self, stretch: int, bits: int | None) -> int:
+    def seen(self, stretch: int) -> array[int]:
+        """What a stretch of the last batch attends to at its end."""
         seen = self._contexts[stretch]
         assert seen is not None, "a stretch without logits is sampled"
-        return self.model.oracle(seen, bits)
+        return seen
 
     def copy(self, source: int, target: int) -> None:
         assert source != target, "a copy onto itself"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field
 
-from superfluid.engine.backend import Sampler, Traits
-from superfluid.engine.sampling import draw
+from superfluid.engine.backend import Backend, Sampler, Traits
+from superfluid.engine.sampling import PENALTY_WINDOW, Recipe, draw, recipe
 from superfluid.protocol.codes import Fault, Finish
-from superfluid.protocol.ticks import LaneOptions, LaneOutcome, LaneStart, pack, unpack
+from superfluid.protocol.ticks import LaneOutcome, LaneStart, pack, unpack
 
 
 @dataclass(slots=True, eq=False)
@@ -25,6 +25,7 @@ class Lane:
     seed: int
     offset: int
     limit: int
+    stages: Recipe
     sampler: Sampler | None = None
     prompt: int = 0
     warm: int = 0
@@ -61,6 +62,9 @@ class Lane:
             self.finish = Finish.END_OF_TURN
         elif self.draws_made >= self.limit:
             self.finish = Finish.LENGTH
+
+    def make_sampler(self, backend: Backend) -> None:
+        self.sampler = backend.sampler(self.stages, self.tokens[-PENALTY_WINDOW:])
 
     def fail(self, fault: Fault, detail: str) -> None:
         self.finish, self.fault, self.detail = Finish.ERROR, fault, detail
@@ -99,6 +103,7 @@ def open_lane(start: LaneStart, traits: Traits) -> Lane:
         seed=start.params.seed,
         offset=start.offset,
         limit=start.limit,
+        stages=recipe(start.params, start.options),
         prompt=len(tokens),
         remaining=len(tokens),
     )
@@ -108,8 +113,6 @@ def open_lane(start: LaneStart, traits: Traits) -> Lane:
         lane.fail(Fault.BAD_TOKEN, f"token {highest} is outside the vocabulary of {traits.vocabulary}")
     elif len(tokens) > traits.context:
         lane.fail(Fault.OUT_OF_MEMORY, f"{len(tokens)} tokens do not fit the context of {traits.context}")
-    elif start.options != LaneOptions():
-        lane.fail(Fault.STRATEGY, "lane options are not supported yet")
     return lane
 
 

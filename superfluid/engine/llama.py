@@ -10,6 +10,7 @@ import ctypes
 import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -21,14 +22,14 @@ from llama_cpp._ggml import libggml
 
 from superfluid.engine.backend import Decoded, LoadError, State, Stretch, Traits
 from superfluid.engine.logs import LineLog
-from superfluid.engine.sampling import Recipe, recipe
-from superfluid.protocol.records import GenParams
-from superfluid.protocol.ticks import Load
+from superfluid.engine.sampling import PENALTY_WINDOW, Recipe
+from superfluid.protocol.ticks import KV_TYPES, Load
 
 _UBATCH = 512
 _MOST_PROMPT_ROWS = 2048
 _GPU_TYPES = (1, 2)
 """GGML_BACKEND_DEVICE_TYPE_GPU and _IGPU."""
+_GGML_TYPES = {"f16": c.GGML_TYPE_F16, "q8_0": c.GGML_TYPE_Q8_0, "q4_0": c.GGML_TYPE_Q4_0}
 _KV_SIZE = re.compile(r"^llama_(?:kv_cache|memory_recurrent)\w*: size = +([\d.]+) MiB")
 _OFFLOADED = re.compile(r"offloaded (\d+)/\d+ layers")
 _NOT_ENOUGH = "not enough memory for the KV of {sequences} sequences of {context} tokens, {bytes} bytes{why}"
@@ -76,8 +77,11 @@ def _make_context(load: Load, threads: int, model: Any) -> Any:
     sequences = load.lanes + load.spare
     if sequences > c.llama_max_parallel_sequences():
         raise LoadError(f"{sequences} sequences; llama.cpp takes {c.llama_max_parallel_sequences()}")
+    if load.kv_type >= len(KV_TYPES):
+        raise LoadError(f"there is no KV type number {load.kv_type}")
+    kind = _GGML_TYPES[KV_TYPES[load.kv_type]]
     context = load.context or c.llama_model_n_ctx_train(model)
-    needed = _attention_bytes(model) * context * sequences
+    needed = _attention_bytes(model, kind) * context * sequences
     if needed > psutil.virtual_memory().total and not _gpus():
         # An overcommitting kernel would grant it now and kill the worker when it is written to.
         raise LoadError(_NOT_ENOUGH.format(sequences=sequences, context=context, bytes=needed, why=""))
@@ -89,26 +93,35 @@ def _make_context(load: Load, threads: int, model: Any) -> Any:
     # One row of each sequence at most is sampled: room for more logits is a hundred megabytes with a big vocabulary.
     params.n_outputs_max = sequences
     params.n_threads = params.n_threads_batch = threads
-    params.flash_attn_type = c.LLAMA_FLASH_ATTN_TYPE_AUTO
+    params.type_k = params.type_v = kind
+    # Quantised values are read by flash attention only; left to choose, the library may choose to do without.
+    params.flash_attn_type = c.LLAMA_FLASH_ATTN_TYPE_ENABLED if load.kv_type else c.LLAMA_FLASH_ATTN_TYPE_AUTO
     params.kv_unified = False
     params.swa_full = False
     params.no_perf = True
     made = c.llama_init_from_model(model, params)
     if not made:
         why = _LOG.errors()
+        if load.kv_type:
+            reason = why or "llama.cpp gave no reason"
+            raise LoadError(f"KV of this model cannot be stored as {KV_TYPES[load.kv_type]}: {reason}")
         raise LoadError(
             _NOT_ENOUGH.format(sequences=sequences, context=context, bytes=needed, why=f": {why}" if why else "")
         )
     return made
 
 
-def _attention_bytes(model: Any) -> int:
-    """Bytes of f16 keys and values of one token, if every layer keeps it: an upper bound with sliding windows."""
+def _attention_bytes(model: Any, kind: int = c.GGML_TYPE_F16) -> int:
+    """Bytes of keys and values of one token, if every layer keeps it: an upper bound with sliding windows."""
     heads = c.llama_model_n_head(model)
     if heads <= 0:
         return 0
     width = c.llama_model_n_embd(model) // heads * c.llama_model_n_head_kv(model)
-    return int(c.llama_model_n_layer(model) * width * 2 * 2)
+    elements = int(c.llama_model_n_layer(model) * width * 2)
+    size, block = libggml.ggml_type_size, libggml.ggml_blck_size
+    size.argtypes, size.restype = [ctypes.c_int], ctypes.c_size_t
+    block.argtypes, block.restype = [ctypes.c_int], ctypes.c_int64
+    return int(elements * size(kind) // block(kind))
 
 
 def _gpus() -> list[int]:
@@ -150,11 +163,17 @@ def _build() -> str:
 class LlamaSampler:
     """A chain of llama.cpp's samplers, whose last stage is seeded anew for every draw."""
 
-    def __init__(self, backend: LlamaBackend, stages: Recipe) -> None:
+    def __init__(self, backend: LlamaBackend, stages: Recipe, said: Sequence[int]) -> None:
         self._backend = backend
         self._greedy = stages.greedy
         self._chain = c.llama_sampler_chain_init(c.llama_sampler_chain_default_params())
         self._fixed = 0
+        self._add_bias(stages)
+        if stages.penalises:
+            weights = stages.repeat, stages.frequency, stages.presence
+            self._add(c.llama_sampler_init_penalties(backend.traits.vocabulary, PENALTY_WINDOW, *weights))
+            for token in said:
+                c.llama_sampler_accept(self._chain, token)
         if stages.greedy:
             self._add(c.llama_sampler_init_greedy())
         if stages.top_k is not None:
@@ -165,6 +184,18 @@ class LlamaSampler:
             self._add(c.llama_sampler_init_min_p(stages.min_p, 1))
         if stages.temperature is not None:
             self._add(c.llama_sampler_init_temp(stages.temperature))
+
+    def _add_bias(self, stages: Recipe) -> None:
+        size = self._backend.traits.vocabulary
+        bias: dict[int, float] = {}
+        for token, weight in stages.bias:
+            if token < size:
+                bias[token] = bias.get(token, 0.0) + weight
+        if stages.no_end:
+            bias |= dict.fromkeys(self._backend.ends, float("-inf"))
+        if bias:
+            entries = (c.llama_logit_bias * len(bias))(*bias.items())
+            self._add(c.llama_sampler_init_logit_bias(size, len(bias), entries))
 
     def _add(self, stage: Any) -> None:
         c.llama_sampler_chain_add(self._chain, stage)
@@ -204,11 +235,16 @@ class LlamaBackend:
             return Decoded.DONE
         return Decoded.NO_ROOM if result == 1 else Decoded.FAILED
 
-    def sampler(self, params: GenParams) -> LlamaSampler:
-        return LlamaSampler(self, recipe(params))
+    def sampler(self, stages: Recipe, said: Sequence[int]) -> LlamaSampler:
+        return LlamaSampler(self, stages, said)
+
+    @cached_property
+    def ends(self) -> tuple[int, ...]:
+        """Every token that ends a turn."""
+        return tuple(token for token in range(self._traits.vocabulary) if self.is_end(token))
 
     def sample(self, chain: Any, stretch: int) -> int:
-        """Let a chain choose the token after a stretch of the last batch."""
+        """Let a chain choose, and accept, the token after a stretch of the last batch."""
         return int(c.llama_sampler_sample(chain, self._context, self._batch.last_rows[stretch]))
 
     def copy(self, source: int, target: int) -> None:

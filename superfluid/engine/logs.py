@@ -30,7 +30,7 @@ def say(level: str, text: str) -> None:
 
 
 class LineLog:
-    """Puts the C library's pieces together to lines, and remembers the last of them for error messages."""
+    """Puts the C library's pieces together to lines, and remembers the last that are more than debugging."""
 
     def __init__(self) -> None:
         self._level = 0
@@ -64,6 +64,6 @@ class LineLog:
         line, self._piece = self._piece.strip(), ""
         if not line.strip("."):
             return
-        self._lines.append((self._level, line))
-        if self._level != 1:
+        if self._level != 1:  # hundreds of lines about a graph would push out what is asked for
+            self._lines.append((self._level, line))
             say(LEVELS.get(self._level, "info"), line)

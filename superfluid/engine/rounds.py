@@ -70,8 +70,6 @@ class Rounds:
         began = self._clock()
         for start in tick.starts:
             self._open(open_lane(start, self._backend.traits))
-            if self._lanes[start.lane].open:
-                self._lanes[start.lane].sampler = self._backend.sampler(start.params)
         for number in tick.ends:
             self._close(number)
         tally = _Tally()
@@ -121,6 +119,8 @@ class Rounds:
         if lane.number in self._lanes:
             self._close(lane.number)
             lane.fail(Fault.INTERNAL, f"lane {lane.number} was started twice")
+        if lane.open:
+            lane.make_sampler(self._backend)
         self._lanes[lane.number] = lane
 
     def _close(self, number: int) -> None:

@@ -12,7 +12,7 @@ the two ends, and outlive a clearing, because the pending copy does.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from superfluid.engine.backend import Backend
@@ -50,17 +50,23 @@ class Slot:
 class Tiers:
     """All sequences of a backend and the host copies below them."""
 
-    def __init__(self, backend: Backend, host_bytes: int) -> None:
+    def __init__(self, backend: Backend, host_bytes: int, held_pct: int = 0) -> None:
         self._backend = backend
         self._traits = backend.traits
         self._slots = [Slot(number) for number in range(backend.traits.sequences)]
-        self._host = HostCopies(host_bytes)
+        self._host = HostCopies(host_bytes, host_bytes * min(held_pct, 100) // 100)
+        self._held: dict[int, int] = {}
         self._clock = 0
         self._reported: dict[int, KvChange] = {}
 
     @property
     def host(self) -> HostCopies:
         return self._host
+
+    def hold(self, sessions: Sequence[int]) -> None:
+        """The KV of these sessions goes after that of all others, the first on the list last."""
+        self._held = {session: len(sessions) - place for place, session in enumerate(sessions)}
+        self._host.hold(sessions)
 
     def of_lane(self, lane: int) -> Slot | None:
         """The sequence that a lane owns, None where it has none (any more)."""
@@ -155,10 +161,12 @@ class Tiers:
         return slot
 
     def _victim(self, keep: Collection[int], *, besides: Slot | None = None, restoring: bool = False) -> Slot | None:
-        """The sequence to give up: a free one, else the idle one, else the waiting lane's, unused for longest."""
+        """The sequence to give up: a free one, else the idle one, else the waiting lane's; of several, one that is
+        not held, unused for longest."""
 
-        def rank(slot: Slot) -> tuple[int, int]:
-            return (0 if slot.free else 1 if slot.idle else 2), slot.used
+        def rank(slot: Slot) -> tuple[int, int, int]:
+            held = 0 if slot.session is None else self._held.get(slot.session, 0)
+            return (0 if slot.free else 1 if slot.idle else 2), held, slot.used
 
         candidates = [
             slot

@@ -15,7 +15,6 @@ from superfluid.engine.sequences import Tiers
 from superfluid.engine.threads import Adaptive, Fixed, Governor
 from superfluid.protocol.errors import DecodeError
 from superfluid.protocol.ticks import (
-    KV_TYPES,
     Forget,
     Forgotten,
     Hold,
@@ -47,8 +46,6 @@ def serve(channel: Channel, open_backend: Opener, *, check: bool = False) -> Non
         raise DecodeError(f"the first request is {type(load).__name__}, not Load")
     governor = _governor(load.threads)
     try:
-        if load.kv_type:
-            raise LoadError(f"KV stored as {KV_TYPES[load.kv_type]} is not supported yet, only as {KV_TYPES[0]}")
         backend = open_backend(load, governor.threads, _Progress(channel))
     except LoadError as fault:
         channel.poll()  # raises Closed where that is why the load was given up
@@ -58,7 +55,7 @@ def serve(channel: Channel, open_backend: Opener, *, check: bool = False) -> Non
     with ExitStack() as stack:
         stack.enter_context(closing(backend))
         channel.send(_ready(backend, governor.threads))
-        tiers = Tiers(backend, load.host_bytes)
+        tiers = Tiers(backend, load.host_bytes, load.held_pct)
         rounds = Rounds(backend, tiers, governor, channel.send, lambda number: interrupted(channel, number))
         stack.enter_context(closing(rounds))
         # What is alive now stays so: later collections need not walk it between rounds.
@@ -76,7 +73,7 @@ def serve(channel: Channel, open_backend: Opener, *, check: bool = False) -> Non
                 case Park():
                     channel.send(Parked(0, 0, ()))  # no KV goes to disk yet
                 case Hold():
-                    pass  # a wish about what stays warm: the least recently used goes first all the same
+                    tiers.hold(request.sessions)
                 case Load():
                     raise DecodeError("a second Load")
                 case _:

@@ -18,6 +18,7 @@ from superfluid.protocol.ticks import (
     Forget,
     Forgotten,
     Interrupt,
+    LaneOptions,
     LaneStart,
     Load,
     LoadFailed,
@@ -120,13 +121,14 @@ class Worker:
 
     # --- whole generations ----------------------------------------------------------------------------------------
 
-    def start(self, session, tokens, limit, params=None, offset=0):
+    def start(self, session, tokens, limit, params=None, offset=0, options=None):
         """A LaneStart with a fresh lane number."""
-        return LaneStart(next(self._numbers), session, pack(tokens), params or GenParams(), offset, limit)
+        lane, options = next(self._numbers), options or LaneOptions()
+        return LaneStart(lane, session, pack(tokens), params or GenParams(), offset, limit, options)
 
-    def generate(self, session, tokens, limit, params=None, offset=0, **tick):
+    def generate(self, session, tokens, limit, params=None, offset=0, options=None, **tick):
         """Run one lane alone to its end."""
-        return self.generate_all([self.start(session, tokens, limit, params, offset)], **tick)[0]
+        return self.generate_all([self.start(session, tokens, limit, params, offset, options)], **tick)[0]
 
     def generate_all(self, starts, **tick):
         """Run lanes side by side to their ends: a `Generation` each."""

@@ -4,7 +4,7 @@ import pytest
 
 from superfluid.protocol.codes import Fault, Finish
 from superfluid.protocol.records import GenParams
-from superfluid.protocol.ticks import Drawn, Interrupt, LaneStart, Tick, pack, unpack
+from superfluid.protocol.ticks import Drawn, Interrupt, LaneOptions, LaneStart, Tick, pack, unpack
 from tests.engine.process import worker
 
 SAMPLED = GenParams(temperature=0.9, top_p=0.95, min_p=0.01, top_k=40, seed=7)
@@ -105,6 +105,18 @@ class TestExactness:
                     running.generate(2, PROMPT[::-1], 3)
                     assert running.kv[1] == (2, len(tokens) - 1)
             assert tokens[len(PROMPT) :] == uncut
+
+    @pytest.mark.parametrize("params", [GenParams(), SAMPLED], ids=["greedy", "sampled"])
+    def test_a_cut_generation_is_penalised_as_the_uncut_one(self, shared, params):
+        options = LaneOptions(repeat_penalty=1.3, frequency_penalty=0.4, presence_penalty=0.6)
+        shared.forget(1, 2)
+        uncut = shared.generate(1, PROMPT, 24, params, 5, options).tokens
+        tokens = list(PROMPT)
+        for piece in (1, 5, 18):
+            tokens += shared.generate(2, tokens, piece, params, 5, options).tokens
+        assert tokens[len(PROMPT) :] == uncut
+        shared.forget(1)
+        assert shared.generate(1, PROMPT, 24, params, 5).tokens != uncut
 
     @pytest.mark.parametrize("params", [GenParams(), SAMPLED], ids=["greedy", "sampled"])
     def test_ticks_of_one_round_draw_what_long_ones_do(self, shared, params):

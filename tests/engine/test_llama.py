@@ -10,9 +10,11 @@ import pytest
 
 from superfluid.engine.backend import Decoded, LoadError, Stretch
 from superfluid.engine.llama import open_llama
-from superfluid.engine.sampling import draw
+from superfluid.engine.sampling import draw, recipe
 from superfluid.protocol.records import GenParams
+from superfluid.protocol.ticks import LaneOptions
 from tests.engine.process import load, worker
+from tests.model import tiny_gguf
 
 PROMPT = array("I", range(1000, 1040))
 OTHER = array("I", range(3000, 3060))
@@ -33,7 +35,7 @@ def empty(backend):
 
 def follow(backend, sequence, tokens, start=0, params=None):
     """Decode `tokens` and draw the token after them."""
-    sampler = backend.sampler(params or GenParams())
+    sampler = backend.sampler(recipe(params or GenParams()), tokens)
     assert backend.decode([Stretch(sequence, start, tokens, True)]) is Decoded.DONE
     token = sampler.draw(0, draw(1, start + len(tokens)))
     sampler.close()
@@ -89,7 +91,7 @@ def test_a_copy_is_there_after_the_next_decode(empty):
 class TestSamplers:
     def test_a_draw_depends_on_its_bits_alone(self, empty):
         follow(empty, 0, PROMPT)
-        sampler = empty.sampler(GenParams(temperature=2.0, top_p=1.0))
+        sampler = empty.sampler(recipe(GenParams(temperature=2.0, top_p=1.0)), PROMPT)
         drawn = [sampler.draw(0, bits) for bits in (1, 2, 3, 1, 2, 3)]
         assert drawn[:3] == drawn[3:]
         assert len({sampler.draw(0, bits) for bits in range(30)}) > 10
@@ -98,15 +100,73 @@ class TestSamplers:
     def test_what_leaves_one_token_draws_the_greedy_one(self, empty):
         greedy = follow(empty, 0, PROMPT)
         for params in (GenParams(temperature=2.0), GenParams(temperature=2.0, top_p=1.0, min_p=1.0)):
-            sampler = empty.sampler(params)
+            sampler = empty.sampler(recipe(params), PROMPT)
             assert {sampler.draw(0, bits) for bits in range(10)} == {greedy}
             sampler.close()
 
     def test_top_k_bounds_the_choice(self, empty):
         follow(empty, 0, PROMPT)
-        sampler = empty.sampler(GenParams(temperature=5.0, top_p=1.0, top_k=3))
+        sampler = empty.sampler(recipe(GenParams(temperature=5.0, top_p=1.0, top_k=3)), PROMPT)
         assert len({sampler.draw(0, bits) for bits in range(60)}) == 3
         sampler.close()
+
+
+class TestOptions:
+    @pytest.fixture
+    def greedy(self, empty):
+        """What greedy draws after PROMPT, and a maker of samplers."""
+        return follow(empty, 0, PROMPT)
+
+    def drawn(self, backend, said=PROMPT, params=None, **options):
+        sampler = backend.sampler(recipe(params or GenParams(), LaneOptions(**options)), said)
+        token = sampler.draw(0, 1)
+        sampler.close()
+        return token
+
+    def test_a_bias_decides(self, empty, greedy):
+        assert self.drawn(empty, logit_bias=((17, 100.0),)) == 17
+        assert self.drawn(empty, logit_bias=((greedy, -100.0),)) != greedy
+        sampled = GenParams(temperature=1.0, top_p=1.0)
+        assert self.drawn(empty, params=sampled, logit_bias=((17, 100.0),)) == 17
+
+    def test_a_bias_outside_the_vocabulary_is_nothing(self, empty, greedy):
+        assert self.drawn(empty, logit_bias=((1 << 31, 100.0), ((1 << 32) - 1, 100.0))) == greedy
+
+    def test_what_ends_a_turn_is_not_drawn(self, empty, greedy):
+        assert 2 in empty.ends
+        everything = tuple((token, 1e12) for token in empty.ends)
+        assert self.drawn(empty, logit_bias=everything) in empty.ends
+        assert self.drawn(empty, logit_bias=everything, ignore_end=True) == greedy
+
+    def test_penalties_count_the_last_tokens(self, empty, greedy):
+        assert self.drawn(empty, said=[greedy], presence_penalty=100.0) != greedy
+        assert self.drawn(empty, said=[greedy], frequency_penalty=100.0) != greedy
+        assert self.drawn(empty, said=[greedy], repeat_penalty=100.0) != greedy
+        assert self.drawn(empty, said=[greedy, *[5] * 64], presence_penalty=100.0) == greedy
+
+    def test_what_is_drawn_counts(self, empty, greedy):
+        sampler = empty.sampler(recipe(GenParams(), LaneOptions(presence_penalty=100.0)), [])
+        assert len({sampler.draw(0, 1) for _ in range(30)}) == 30
+        sampler.close()
+
+
+@pytest.mark.parametrize("kind", [1, 2], ids=["q8_0", "q4_0"])
+def test_quantised_kv_is_smaller_and_comes_back_bit_for_bit(empty, kind):
+    with contextlib.closing(open_llama(load(context=256, kv_type=kind), 1, lambda done: True)) as small:
+        follow(empty, 0, PROMPT)
+        follow(small, 0, PROMPT)
+        assert small.state_size(0) < empty.state_size(0) * (0.55 if kind == 1 else 0.3)
+        assert small.traits.kv_bytes < empty.traits.kv_bytes * (0.55 if kind == 1 else 0.3)
+        state = small.save(0)
+        assert small.restore(1, state)
+        assert not empty.restore(1, state)
+        assert follow(small, 1, OTHER[:1], len(PROMPT)) == follow(small, 0, OTHER[:1], len(PROMPT))
+
+
+def test_kv_that_cannot_be_quantised_says_why(tmp_path):
+    path = tiny_gguf.write(tmp_path / "narrow.gguf", layers=1)  # heads of 16 elements, blocks of 32
+    with pytest.raises(LoadError, match=r"cannot be stored as q8_0: .*block"):
+        open_llama(load(model=str(path), context=256, kv_type=1), 1, lambda done: True)
 
 
 def test_end_tokens_are_known(backend):

@@ -1,6 +1,5 @@
 """How the worker's process starts, fails and leaves."""
 
-import dataclasses
 import os
 import signal
 import subprocess
@@ -9,9 +8,8 @@ import time
 
 import pytest
 
-from superfluid.protocol.codes import Fault
 from superfluid.protocol.frames import MAX_FRAME, frame
-from superfluid.protocol.ticks import Drawn, Hold, LaneOptions, LoadFailed, Park, Parked, Ready, Tick
+from superfluid.protocol.ticks import Drawn, Hold, LoadFailed, Park, Parked, Ready, Tick
 from tests.engine.process import PATIENCE, Worker, load, worker
 
 
@@ -63,16 +61,6 @@ def test_orders_about_disk_are_answered_though_nothing_goes_there(fresh):
     fresh.load()
     fresh.send(Hold((1, 2)), Park(100))
     assert fresh.receive() == Parked(0, 0, ())
-
-
-def test_kv_types_that_are_not_supported_are_refused(fresh):
-    assert "q8_0" in fresh.load(kv_type=1).reason
-
-
-def test_lane_options_fail_their_lane(fresh):
-    fresh.load()
-    start = dataclasses.replace(fresh.start(1, [20], 3), options=LaneOptions(ignore_end=True))
-    assert fresh.tick([start.lane], [start])[0].lanes[0].fault == Fault.STRATEGY
 
 
 def test_an_interrupt_of_nothing_is_ignored(fresh):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from superfluid.engine.sampling import GREEDY, Recipe, draw, recipe
 from superfluid.protocol.records import GenParams
+from superfluid.protocol.ticks import LaneOptions
 
 u64 = st.integers(0, (1 << 64) - 1)
 
@@ -53,3 +54,23 @@ def test_stages_that_are_off_are_left_out():
     assert recipe(GenParams(temperature=0.5, top_p=0.25, min_p=0.125, top_k=1 << 32 - 1)) == Recipe(
         top_k=(1 << 31) - 1, top_p=0.25, min_p=0.125, temperature=0.5
     )
+
+
+def test_options_are_stages_of_greedy_too():
+    assert recipe(GenParams(), LaneOptions()) is GREEDY
+    stages = recipe(GenParams(), LaneOptions(ignore_end=True, repeat_penalty=1.5, logit_bias=((4, 2.0),)))
+    assert stages == Recipe(bias=((4, 2.0),), no_end=True, repeat=1.5)
+    assert stages.greedy
+    assert stages.penalises
+
+
+@pytest.mark.parametrize("weight", [math.nan, 0.0, -1.0, math.inf])
+def test_senseless_weights_are_none(weight):
+    options = LaneOptions(repeat_penalty=weight, presence_penalty=math.nan, logit_bias=((4, math.nan),))
+    assert recipe(GenParams(), options) == GREEDY
+
+
+def test_weights_are_finite():
+    stages = recipe(GenParams(), LaneOptions(frequency_penalty=math.inf, logit_bias=((4, -math.inf),)))
+    assert math.isfinite(stages.frequency)
+    assert math.isfinite(stages.bias[0][1])

@@ -11,15 +11,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from superfluid.engine.fake import FakeBackend, FakeModel
 from superfluid.engine.rounds import Rounds
-from superfluid.engine.sampling import draw
+from superfluid.engine.sampling import draw, recipe
 from superfluid.engine.sequences import Tiers
 from superfluid.engine.threads import Fixed
 from superfluid.protocol.codes import Fault, Finish
 from superfluid.protocol.records import GenParams
-from superfluid.protocol.ticks import LaneStart, Tick, pack, unpack
+from superfluid.protocol.ticks import LaneOptions, LaneStart, Tick, pack, unpack
 
 CONTEXT = 64
 LOW, VOCABULARY = 3, 12
+
+OPTIONS = [LaneOptions(), LaneOptions(), LaneOptions(ignore_end=True), LaneOptions(presence_penalty=0.5)]
 
 tokens = st.lists(st.integers(LOW, VOCABULARY - 1), min_size=1, max_size=12)
 
@@ -39,7 +41,7 @@ class Expected:
             assert not self.over
             assert len(self.tokens) - self.prompt < self.start.limit
             bits = draw(self.start.params.seed, self.start.offset + len(self.tokens)) if self.sampled else None
-            assert token == model.oracle(self.tokens, bits)
+            assert token == model.oracle(self.tokens, bits, recipe(self.start.params, self.start.options))
             self.tokens.append(token)
         drawn = len(self.tokens) - self.prompt
         if outcome.finish == Finish.END_OF_TURN:
@@ -83,7 +85,8 @@ class Simulation:
     def begin(self, session, prompt, limit, sampled, seed, offset):
         self.numbers += 1
         params = GenParams(temperature=1.0 if sampled else 0.0, top_p=1.0, seed=seed)
-        start = LaneStart(self.numbers, session, pack(prompt), params, offset, limit)
+        options = OPTIONS[self.numbers % len(OPTIONS)]
+        start = LaneStart(self.numbers, session, pack(prompt), params, offset, limit, options)
         self.logs[session] = list(prompt)
         self.lanes[start.lane] = Expected(start, sampled)
         self.waiting.append(start)
