@@ -212,3 +212,84 @@ class ShuttingDown(Refusal):
 
     def __init__(self) -> None:
         super().__init__("protocol: the daemon is shutting down")
+
+
+class BadTool(Refusal):
+    """A tool declaration of AppendSystem that is none; the first one that is not (8.5)."""
+
+    code = "bad_tool"
+
+    def __init__(self, index: int, why: str) -> None:
+        super().__init__(f"tool {index} is not a function declaration: {why}")
+
+
+class NoToolCalls(Refusal):
+    """The model cannot be given tools: what its template does about them is in `found`."""
+
+    code = "no_tool_calls"
+
+    def __init__(self, found: str) -> None:
+        super().__init__(f"protocol: this model cannot call tools: {found}")
+
+
+class UnknownCall(Refusal):
+    code = "unknown_call"
+    status = 404
+
+    def __init__(self, call_id: int) -> None:
+        super().__init__(f"tool call {call_id} is unknown or already closed")
+
+
+class InheritedCall(Refusal):
+    """The call was made before the fork: only the session that made it can answer it."""
+
+    code = "inherited_call"
+
+    def __init__(self, call_id: int) -> None:
+        super().__init__(f"tool call {call_id} belongs to an ancestor's timeline")
+
+
+class LeaseExpired(Refusal):
+    """Answered beside a committed `ToolExpired`."""
+
+    code = "lease_expired"
+    status = 409
+
+    def __init__(self, call_id: int) -> None:
+        super().__init__(f"the lease of tool call {call_id} expired; recorded as expired, the result was not applied")
+
+
+class LateResult(Refusal):
+    """Answered beside a committed `ToolReconciliation`. `state` is how the call had ended."""
+
+    code = "late_result"
+    status = 409
+
+    def __init__(self, call_id: int, state: str) -> None:
+        super().__init__(
+            f"tool call {call_id} is already terminal ({state}); recorded as a reconciliation, "
+            "the result was not applied"
+        )
+
+
+class UnknownPermission(Refusal):
+    code = "unknown_permission"
+    status = 404
+
+    def __init__(self, request_id: int) -> None:
+        super().__init__(f"permission request {request_id} is unknown or already answered")
+
+
+class PermissionPending(Refusal):
+    code = "permission_pending"
+    status = 409
+
+    def __init__(self, session: int) -> None:
+        super().__init__(f"session {session} has an open permission request; answer it first")
+
+
+class BadBlockKind(Refusal):
+    code = "bad_block_kind"
+
+    def __init__(self, kind: int) -> None:
+        super().__init__(f"unknown block kind {kind}; 1 to 7 are known")

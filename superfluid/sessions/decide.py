@@ -84,6 +84,12 @@ def message(role: int, text: str, rendered: Span) -> EventBody:
     return Message(known, text, rendered)
 
 
+def check_system_request(text: str | None, tools: tuple[str, ...]) -> None:
+    """The first check of AppendSystem, before its tools are read (8.5)."""
+    if text is None and not tools:
+        raise ProtocolRefusal("AppendSystem had neither text nor tools")
+
+
 def check_system(state: SessionState) -> None:
     """AppendSystem comes before any input, inherited input included (8.5). Raises SystemTooLate."""
     if state.tokens:
