@@ -1,4 +1,4 @@
-"""A fake worker with moods, for tests: `python -m tests.durability.flaky_worker MOOD --fake=... --fd N --parent P`."""
+"""A fake worker with moods: `python -m tests.durability.flaky_worker MOOD --fake=... --fd N --parent P`."""
 
 import os
 import signal

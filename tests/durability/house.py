@@ -102,14 +102,21 @@ class Following:
 
     def __init__(self, daemon: Daemon, session: int, cursor: int = 0, *, provisional: bool = False) -> None:
         self.messages: list[Any] = []
-        self._client = daemon.client()
-        self._stream = self._client.subscribe(session, cursor, provisional)
+        self._wire = Wire(daemon)
+        try:
+            self._wire.send(requests.Subscribe(session, cursor, provisional))
+            self._wire.until(responses.Subscribed)
+        except BaseException:
+            self._wire.socket.close()
+            raise
         self._thread = Beside(self._run)
 
     def _run(self) -> None:
-        with self._client:
-            for message in self._stream:
-                self.messages.append(message)  # one by one: the test looks on
+        with self._wire as wire:
+            while (message := wire.receive()) is not None:
+                self.messages.append(message)
+                if isinstance(message, responses.SubEnded):
+                    return
 
     @property
     def events(self) -> list[records.Event]:
@@ -128,11 +135,7 @@ class Following:
 
     def cut(self) -> None:
         """Wait for the end of a connection that the daemon took with it."""
-        try:
-            self._thread.result()
-        except Exception:
-            return
-        assert isinstance(self.messages[-1], responses.SubEnded)
+        self._thread.result()
 
 
 class Wire:
@@ -141,7 +144,11 @@ class Wire:
     def __init__(self, daemon: Daemon) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(DEADLINE)
-        self.socket.connect(str(daemon.socket))
+        try:
+            self.socket.connect(str(daemon.socket))
+        except OSError:
+            self.socket.close()
+            raise
         self._reader = FrameReader()
 
     def __enter__(self) -> Wire:

@@ -11,7 +11,7 @@ from tests.support.daemon import GREEDY, SAMPLED, create, drawn, generate, say, 
 SLOW = {"delay_us": 4000}
 
 
-@pytest.mark.parametrize("params", [GREEDY, SAMPLED])
+@pytest.mark.parametrize("params", [pytest.param(GREEDY, marks=pytest.mark.heavy), SAMPLED])
 def test_a_reply_ends_with_an_error_and_goes_on_where_it_was(daemons, params):
     daemon = daemons(worker_argv=fake(**SLOW)).start()
     with daemon.client() as client:
@@ -67,7 +67,7 @@ def test_kills_one_after_another(daemons):
         for session in (whole, cut):
             say(client, session, "And then?")
         uncut = drawn(generate(client, whole, 200))
-        for _ in range(5):
+        for _ in range(3):
             reply = Asked(daemon, cut, 2000)
             reply.wait_for(1)
             kill_worker(daemon)
