@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import trio
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from superfluid.daemon.config import HttpConfig
 from superfluid.daemon.use_cases import UseCases
@@ -24,6 +25,9 @@ QOS_HEADER = "x-superfluid-qos"
 
 QUIET = 10.0
 """Seconds without news after which a stream says that it is still there."""
+
+THREADED = 1 << 16
+"""Bytes of a body from which on it is parsed in a thread."""
 
 HAPPENINGS = 64
 
@@ -49,10 +53,23 @@ class Answering:
             raise ApiError(f"{SESSION_HEADER}: this server does not do sessions over HTTP yet", param=SESSION_HEADER)
         qos = self._qos(headers)
         try:
-            fields = await body.parse(await body.read(receive))
+            data = await body.read(receive)
         except body.Gone:
             return
-        order = self._form.parse(fields, self._config, self._cases.conversing.model.vocabulary.size, qos)
+        if len(data) < THREADED:
+            order = self._order(data, qos)
+        else:
+            order = await trio.to_thread.run_sync(self._order, data, qos)
+        reply = await self._draw(order, receive, send)
+        if reply is not None:
+            await reply(scope, receive, send)
+
+    async def _draw(self, order: Order, receive: Receive, send: Send) -> ASGIApp | None:
+        """Draw and stream; what is left to say once all is drawn, None where the client has left. Raises ApiError.
+
+        The last word is not said in here: it may close the connection, and that is no leaving.
+        """
+        last: ASGIApp | None = None
         fault: ApiError | None = None
         sending, happenings = trio.open_memory_channel[Happening](HAPPENINGS)
         async with trio.open_nursery() as nursery:
@@ -61,12 +78,17 @@ class Answering:
                 nursery.start_soon(draw, self._cases, index, ask, self._form.prompt_field, sending)
             reply = _Reply(self._form, order, self._cases.conversing.model.name, happenings)
             try:
-                await (reply.stream(send) if order.stream else reply.whole(scope, receive, send))
+                last = await (reply.stream(send) if order.stream else reply.whole())
             except ApiError as refused:  # raised below, as itself: a nursery would wrap it
                 fault = refused
             nursery.cancel_scope.cancel()
         if fault is not None:
             raise fault
+        return last
+
+    def _order(self, data: bytes, qos: int) -> Order:
+        vocabulary = self._cases.conversing.model.vocabulary.size
+        return self._form.parse(body.parse(data), self._config, vocabulary, qos)
 
     def _qos(self, headers: Headers) -> int:
         name = headers.get(QOS_HEADER)
@@ -107,7 +129,7 @@ class _Reply:
 
     # --- in one piece ---------------------------------------------------------------------------------------------
 
-    async def whole(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def whole(self) -> ASGIApp:
         """Raises ApiError where a choice fails: then there is no reply at all."""
         while not self._complete:
             match await self._happenings.receive():
@@ -120,12 +142,12 @@ class _Reply:
             for index, choice in sorted(self._finished.items())
         ]
         reply = {**self._head, "object": self._form.whole_object, "choices": choices, "usage": self._usage()}
-        await JSONResponse(reply, headers={"x-request-id": self._id})(scope, receive, send)
+        return JSONResponse(reply, headers={"x-request-id": self._id})
 
     # --- piece by piece -------------------------------------------------------------------------------------------
 
-    async def stream(self, send: Send) -> None:
-        """Raises ApiError where a choice fails before the first byte."""
+    async def stream(self, send: Send) -> ASGIApp:
+        """Say everything but the end, which is returned. Raises ApiError where a choice fails before a byte."""
         early = await self._before_the_first_byte()
         headers = [*_STREAM_HEADERS, (b"x-request-id", self._id.encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -137,19 +159,17 @@ class _Reply:
         frames += [frame for happening in early for frame in self._frames(happening)]
         while True:
             if frames:
-                await self._say(send, b"".join(frames))
+                await _say(send, b"".join(frames))
             if self._complete:
                 break
             batch = await self._batch()
             failed = next((happening for happening in batch if isinstance(happening, Failed)), None)
             if failed is not None:
-                await self._say(send, _frame(failed.fault.envelope()) + _DONE, last=True)
-                return
+                return _End(_frame(failed.fault.envelope()) + _DONE)
             frames = [frame for happening in batch for frame in self._frames(happening)] if batch else [b":\n\n"]
-        last = [_DONE]
-        if self._order.include_usage:
-            last.insert(0, _frame({**self._chunk_head(), "choices": [], "usage": self._usage()}))
-        await self._say(send, b"".join(last), last=True)
+        if not self._order.include_usage:
+            return _End(_DONE)
+        return _End(_frame({**self._chunk_head(), "choices": [], "usage": self._usage()}) + _DONE)
 
     async def _before_the_first_byte(self) -> list[Happening]:
         """What happens until every choice is admitted and one has something to say, or is quiet for long."""
@@ -199,11 +219,22 @@ class _Reply:
             chunk["usage"] = None
         return _frame(chunk)
 
-    async def _say(self, send: Send, data: bytes, *, last: bool = False) -> None:
-        await send({"type": "http.response.body", "body": data, "more_body": not last})
-
 
 _DONE = b"data: [DONE]\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The last frames of a stream."""
+
+    frames: bytes
+
+    async def __call__(self, _: Scope, __: Receive, send: Send) -> None:
+        await _say(send, self.frames, last=True)
+
+
+async def _say(send: Send, data: bytes, *, last: bool = False) -> None:
+    await send({"type": "http.response.body", "body": data, "more_body": not last})
 
 
 def _frame(content: dict[str, Any]) -> bytes:

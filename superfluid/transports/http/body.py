@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import trio
 from starlette.types import Receive
@@ -17,9 +17,6 @@ MOST_BYTES = 64 << 20
 
 STALLED = 60.0
 """Seconds that a client may leave between two pieces of its body."""
-
-THREADED = 1 << 16
-"""Bytes from which on a body is parsed in a thread."""
 
 
 class Gone(Exception):
@@ -49,14 +46,8 @@ def too_large() -> ApiError:
     return ApiError(f"the body has more than {MOST_BYTES >> 20} MiB", status=413, code="body_too_large")
 
 
-async def parse(data: bytes) -> Fields:
+def parse(data: bytes) -> Fields:
     """The JSON object that a body spells. Raises ApiError 400."""
-    if len(data) < THREADED:
-        return Fields(_parse(data))
-    return Fields(await trio.to_thread.run_sync(_parse, data))
-
-
-def _parse(data: bytes) -> dict[str, Any]:
     try:
         value = json.loads(data.decode("utf-8-sig"), parse_constant=_no_number)
     except UnicodeDecodeError as fault:
@@ -70,7 +61,7 @@ def _parse(data: bytes) -> dict[str, Any]:
         raise _not_json(str(fault) if isinstance(fault, _NoNumber) else "a number has too many digits") from None
     if not isinstance(value, dict):
         raise ApiError("the body is not a JSON object", code="invalid_json")
-    return value
+    return Fields(value)
 
 
 class _NoNumber(ValueError):
