@@ -26,7 +26,12 @@ class Server:
     """A running daemon. `http` are HttpConfig's settings, `settings` ServeConfig's others."""
 
     def __init__(self, directory: Path, http: dict[str, object] | None = None, **settings: object) -> None:
-        self.daemon = Daemon(directory, http={"port": 0, **(http or {})}, **settings).start()
+        self.daemon = Daemon(directory, http={"port": 0, **(http or {})}, **settings)
+        try:
+            self.daemon.start()
+        except BaseException:
+            self.daemon.close()
+            raise
         self.url = self.daemon.url()
         self.address = (urlsplit(self.url).hostname, urlsplit(self.url).port)
         self.http = httpx.Client(base_url=self.url, timeout=DEADLINE)

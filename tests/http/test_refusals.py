@@ -194,7 +194,9 @@ def test_odd_values(quick, text, param):
         '{"messages": [{"role":"user","content":"x"}], "max_tokens": 2, "stop": "\\udfff"}',
         '{"messages": [], "messages": [{"role":"user","content":"the last one counts"}], "max_tokens": 2}',
         '\ufeff{"messages": [{"role":"user","content":"x"}], "max_tokens": 2}',
-        '{"messages": [{"role":"user","content":"x"}], "max_tokens": 1000000000000000000000, "stop": "' + "x" * 9 + '"}',
+        '{"messages": [{"role":"user","content":"x"}], "max_tokens": 1000000000000000000000, "stop": "'
+        + "x" * 9
+        + '"}',
     ],
 )
 def test_odd_texts_are_answered(quick, text):

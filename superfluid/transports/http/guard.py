@@ -27,8 +27,9 @@ _LOG = logging.getLogger("superfluid.http")
 OPEN_PATHS = frozenset(["/health"])
 """What is answered without a key."""
 
-LINGER_BYTES, LINGER_SECONDS = 4 * body.MOST_BYTES, 10.0
-"""How much of a body that nobody wants is still read, so that its sender gets to read the answer."""
+LINGER_BYTES, LINGER_SECONDS, PAUSE_SECONDS = 4 * body.MOST_BYTES, 10.0, 0.5
+"""How much of a body that nobody wants is still read, so that its sender gets to read the answer: so many bytes, for
+so long, and no longer than the sender pauses."""
 
 
 class Guard:
@@ -138,10 +139,12 @@ class _Exchange:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _linger(self) -> None:
-        size = 0
-        with trio.move_on_after(LINGER_SECONDS):
-            while not self._read and size < LINGER_BYTES:
+        size, end = 0, trio.current_time() + LINGER_SECONDS
+        while not self._read and size < LINGER_BYTES:
+            with trio.move_on_at(min(end, trio.current_time() + PAUSE_SECONDS)) as waiting:
                 size += len((await self.receive()).get("body", b""))
+            if waiting.cancelled_caught:
+                return
 
 
 def refusal(fault: ApiError) -> JSONResponse:

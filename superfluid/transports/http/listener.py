@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import logging
 import socket
+from typing import Any
 
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
+from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
+from hypercorn.utils import parse_socket_addr
 
 from superfluid.daemon.activity import Activity
 from superfluid.daemon.config import HttpConfig, StartError
@@ -68,7 +72,7 @@ class HttpListener:
         settings, context = _settings(), WorkerContext(None)
 
         async def handle(stream: trio.SocketStream) -> None:
-            await _serve_client(stream, TCPServer(app, settings, context, ConnectionState({}), stream))  # type: ignore[arg-type]
+            await _serve_client(stream, _Connection(app, settings, context, ConnectionState({}), stream))  # type: ignore[arg-type]
 
         accepting = trio.SocketListener(trio.socket.from_stdlib_socket(self._listener))
         try:
@@ -110,6 +114,42 @@ def _settings() -> Config:
     settings.keep_alive_timeout = IDLE_SECONDS
     settings.keep_alive_max_requests = 1 << 31
     return settings
+
+
+class _Http11(H11Protocol):
+    """HTTP/1.1 and nothing else: Hypercorn's HTTP/2 waits for ever where a client leaves at the wrong moment."""
+
+    async def _check_protocol(self, event: Any) -> None:
+        """Offers to speak HTTP/2 are not taken up, which is what HTTP/1.1 provides for."""
+
+
+class _Connection(TCPServer):
+    """Hypercorn's connection without TLS and HTTP/2. It ends with its client, not `IDLE_SECONDS` later."""
+
+    async def run(self) -> None:
+        try:
+            peer, here = self.stream.socket.getpeername(), self.stream.socket.getsockname()
+            family = self.stream.socket.family
+            async with TaskGroup() as tasks:
+                self._task_group = tasks
+                self.protocol = _Http11(  # type: ignore[assignment]
+                    self.app,
+                    self.config,
+                    self.context,
+                    tasks,
+                    ConnectionState(self.state),
+                    False,
+                    parse_socket_addr(family, peer),
+                    parse_socket_addr(family, here),
+                    self.protocol_send,
+                )
+                await self.idle_task.restart(tasks, self._idle_timeout)
+                await self._read_data()
+                await self.idle_task.stop()
+        except OSError:
+            pass  # the client is gone
+        finally:
+            await self._close()
 
 
 async def _serve_client(stream: trio.SocketStream, connection: TCPServer) -> None:
