@@ -12,15 +12,28 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from superfluid.model import probes
+from superfluid.model.callformat import CallFormat, NoCalls, learn
+from superfluid.model.callparse import parse_arguments
+from superfluid.model.channels import Channels, channels_of
 from superfluid.model.masking import LEFT, RIGHT, Tokenizer
 from superfluid.model.template import ChatTemplate, TemplateError
-from superfluid.model.turns import Conversation, Turn, histories, placeholder, placeholders, role_name
+from superfluid.model.turns import (
+    Conversation,
+    Turn,
+    TurnCall,
+    call_name,
+    histories,
+    placeholder,
+    placeholder_like,
+    role_name,
+)
 from superfluid.model.vocabulary import Vocabulary
 from superfluid.protocol.codes import Role
-from superfluid.protocol.refusals import ProtocolRefusal
+from superfluid.protocol.refusals import NoToolCalls, ProtocolRefusal
 
 __all__ = ["NO_DIALECT", "Conversation", "Dialect", "dialect_of", "required"]
 
@@ -54,17 +67,22 @@ class Dialect:
         self._vocabulary = vocabulary
         self._template = template
         self._tokenizer = Tokenizer(vocabulary)
-        self._folds_system = False
-        user, system = placeholders((Role.USER, Role.SYSTEM))
+        user = placeholder(0, Role.USER)
         if user.content not in self._render((user,), 0):
             raise TemplateError("the chat template leaves out the text of a user message")
-        self._folds_system = self._probe_fold(system, user)
-        self.orders = self._probe_orders()
-        """orders of roles that the template takes, as texts like "s u a u" (tried: u a u, s u a u, u u)"""
+        self.calls: CallFormat | NoCalls = learn(template)
+        """how the model calls tools, or why it cannot be given any"""
+        self._format = self.calls if isinstance(self.calls, CallFormat) else None
+        self._folds_system = probes.folds_system(self._bare)
+        self._merges_results = probes.merges_results(self._bare, self._format)
+        self.orders = probes.orders(self._bare, self._format)
+        """orders of roles that the template takes, see `probes.ORDERS`"""
+        self.channels = self._learn_channels()
         _log.debug(
-            "chat template: takes %s; system text %s",
+            "chat template: takes %s; system text %s; tools: %s",
             ", ".join(sorted(self.orders)) or "single messages only",
             "is folded into the first user turn" if self._folds_system else "is a turn of its own",
+            self.calls.name if isinstance(self.calls, CallFormat) else self.calls.found,
         )
         digest = hashlib.blake2b(template.source.encode("utf-8", "replace"), digest_size=8, key=vocabulary.identity)
         self._digest = int.from_bytes(digest.digest(), "little")
@@ -80,14 +98,58 @@ class Dialect:
         """The span of a message that comes after `before`, with prologue or turn separator where one is due.
 
         `tools` are function declarations in JSON form; only the first message can bring them (wire-facts 8.5).
+        Raises `NoToolCalls` where the model cannot be given any.
         """
-        turn = Turn(role, self._tokenizer.masks.mask(text))
+        if tools and isinstance(self.calls, NoCalls):
+            raise NoToolCalls(self.calls.found)
+        return self._said(before, Turn(role, self._tokenizer.masks.mask(text)), tools)
+
+    def called(self, before: Conversation, text: str, calls: Sequence[tuple[str, str]]) -> tuple[int, ...]:
+        """The span of an assistant message with tool calls, each a name and its arguments as JSON text.
+
+        Arguments that are no JSON object go to the template as the text they are, and where it cannot write that,
+        they are left out: a broken call in a history must not end the conversation.
+        Raises `NoToolCalls` where the template has no known way to write calls.
+        """
+        if isinstance(self.calls, NoCalls):
+            raise NoToolCalls(self.calls.found)
+        masks = self._tokenizer.masks
+        for patient in (False, True):
+            made = tuple(
+                TurnCall(call_name(index), masks.mask(name), self._arguments(arguments, drop_broken=patient))
+                for index, (name, arguments) in enumerate(calls)
+            )
+            try:
+                return self._said(before, Turn(Role.ASSISTANT, masks.mask(text), made), None)
+            except ProtocolRefusal:
+                if patient:
+                    raise
+        raise AssertionError
+
+    def tool_result(self, before: Conversation, name: str, content: str, call_id: int = 0) -> tuple[int, ...]:
+        """The span of the result of the tool `name`, with the turn separator where one is due."""
+        masks = self._tokenizer.masks
+        turn = Turn(Role.TOOL, masks.mask(content), name=masks.mask(name), call_id=call_name(call_id))
+        return self._said(before, turn, None)
+
+    def _arguments(self, text: str, *, drop_broken: bool) -> Mapping[str, Any] | str:
+        masks = self._tokenizer.masks
+        found = parse_arguments(text)
+        if self._format is not None and self._format.as_text:
+            return masks.mask(text if found is not None or not drop_broken else "{}")
+        if found is None:
+            return {} if drop_broken else masks.mask(text)
+        masked: Mapping[str, Any] = masks.mask_all(found)
+        return masked
+
+    def _said(self, before: Conversation, turn: Turn, tools: Sequence[Mapping[str, Any]] | None) -> tuple[int, ...]:
+        role = turn.role
         try:
             delta = self._first(turn, before.created_ms, tools) if before.empty else self._after_all(before, turn)
         except TemplateError as error:
             raise ProtocolRefusal(f"the chat template refuses: {error}") from None
         except RecursionError:
-            raise ProtocolRefusal("the tools are nested too deep") from None
+            raise ProtocolRefusal("the tools or arguments are nested too deep") from None
         except _NoPlace:
             raise ProtocolRefusal(f"the chat template leaves out a {role_name(role)} message here") from None
         return self._span(before, delta)
@@ -121,7 +183,7 @@ class Dialect:
 
     def _after_all(self, before: Conversation, turn: Turn) -> _Delta:
         refused: TemplateError | None = None
-        for history in histories(before):
+        for history in self._histories(before, turn):
             try:
                 return self._after(history, turn, before)
             except TemplateError as error:
@@ -132,6 +194,17 @@ class Dialect:
             except _NoPlace:
                 pass
         raise refused or _NoPlace
+
+    def _histories(self, before: Conversation, turn: Turn) -> list[tuple[Turn, ...]]:
+        if turn.role != Role.TOOL:
+            return histories(before, self._format)
+        if self._merges_results:
+            # as if it were the first result: what the others ended with is on the input
+            roles = before.roles
+            while len(roles) > 1 and roles[-1] == Role.TOOL:
+                roles = roles[:-1]
+            before = replace(before, roles=roles)
+        return histories(before, self._format, results=1)
 
     def _first(self, turn: Turn, now_ms: int, tools: Sequence[Mapping[str, Any]] | None) -> _Delta:
         plain = self._alone(turn, now_ms, None)
@@ -155,9 +228,9 @@ class Dialect:
 
     def _after(self, history: tuple[Turn, ...], turn: Turn, before: Conversation) -> _Delta:
         """What `turn` adds after `history`, which has at least one turn."""
-        probe = placeholder(len(history), turn.role)
+        probe = placeholder_like(len(history), turn, self._format)
         shape, start = self._start(history, probe, before)
-        if probe.content not in shape[start:]:
+        if probe.end_in(shape[start:]) < 0:
             raise _NoPlace
         full = self._render((*history, turn), before.created_ms)
         if not full.startswith(shape[:start]):
@@ -169,7 +242,7 @@ class Dialect:
         """The rendering of both, and where in it `turn` begins."""
         full = self._render((*history, turn), before.created_ms)
         if before.finished:
-            return full, self._past_end(full, history)
+            return full, self._past_end(full, history, before)
         if self._folds(history):
             probe = placeholder(len(history), Role.USER)
             lead = self._render((*history, probe), before.created_ms)
@@ -187,33 +260,39 @@ class Dialect:
             base = ""
         if base and full.startswith(base):
             return len(base)
-        last = history[-1].content
-        at = full.rfind(last)
+        last = history[-1]
+        at = last.end_in(full)
         if at < 0:
             raise _NoPlace
-        at += len(last)
-        closing = base[base.rfind(last) + len(last) :] if last in base else ""
+        end = last.end_in(base)
+        if end < 0 and last.calls:
+            # where the braces of a call end is not to be told
+            raise _NoPlace
+        closing = base[end:] if end >= 0 else ""
         return at + _common(closing, full[at : at + len(closing)])
 
-    def _past_end(self, full: str, history: tuple[Turn, ...]) -> int:
+    def _past_end(self, full: str, history: tuple[Turn, ...], before: Conversation) -> int:
         """Where `full` goes on after the end-of-turn token of the last reply, which the model drew itself."""
-        last = history[-1].content
-        at = full.rfind(last)
+        last = history[-1]
+        at = last.end_in(full)
         if at < 0:
             raise _NoPlace
-        at += len(last)
         for start, text in self._vocabulary.controls.occurrences(full[at:]):
-            if full[at : at + start].strip():
+            if not last.calls and full[at : at + start].strip():
                 break
             if self._vocabulary.control.get(text) in self._vocabulary.end_tokens:
-                return at + start + len(text)
-        return at
+                end = at + start + len(text)
+                if last.calls and end > self._past_history(full, history, before):
+                    # that is where what comes after it ends
+                    break
+                return end
+        return self._past_history(full, history, before) if last.calls else at
 
     # ---- openers
 
     def _opener(self, before: Conversation) -> _Delta:
         refused: TemplateError | None = None
-        for history in histories(before):
+        for history in histories(before, self._format):
             try:
                 return self._open(history, before)
             except TemplateError as error:
@@ -230,7 +309,7 @@ class Dialect:
             return _cut(full, _find(full, probe) + len(probe.content))
         full = self._render(history, before.created_ms, opener=True)
         if before.finished:
-            return _cut(full, self._past_end(full, history))
+            return _cut(full, self._past_end(full, history, before))
         return _cut(full, self._past_history(full, history, before))
 
     def _folds(self, history: tuple[Turn, ...]) -> bool:
@@ -245,38 +324,25 @@ class Dialect:
             return False
         return True
 
-    # ---- load probes
-
-    def _probe_fold(self, system: Turn, user: Turn) -> bool:
-        """Whether a system message alone does not render to what it is before a user message."""
+    def _learn_channels(self) -> Channels:
+        """Markers, and whether the assistant header leaves a block of reasoning open."""
+        found = channels_of(self._template.source, self._vocabulary.control, self._format)
+        if not found.blocks or (closing := found.blocks[0].closing) is None:
+            return found
         try:
-            both = self._render((system, user), 0)
-        except TemplateError:
-            return False
-        if (
-            system.content not in both
-            or user.content not in both
-            or both.index(system.content) > both.index(user.content)
-        ):
-            return False
-        try:
-            alone = self._render((system,), 0)
-        except TemplateError:
-            return True
-        return not (system.content in alone and both.startswith(alone))
+            header = self._opener(Conversation((Role.USER,), empty=False, finished=False, created_ms=0))
+        except (TemplateError, _NoPlace):
+            return found
+        if header.text.rfind(found.blocks[0].opening.text) <= header.text.rfind(closing.text):
+            return found
+        ids = self._tokenizer.ids(header.text, before=header.before)
+        starts = [at for at, token in enumerate(ids) if token in self._vocabulary.control_ids]
+        mine = {found.blocks[0].opening.token}
+        starts = [at for at in starts if ids[at] not in mine]
+        return replace(found, opened=tuple(ids[starts[-1] if starts else 0 :]))
 
-    def _probe_orders(self) -> frozenset[str]:
-        taken: set[str] = set()
-        for order in ("u a u", "s u a u", "u u"):
-            roles = [{"s": Role.SYSTEM, "u": Role.USER, "a": Role.ASSISTANT}[letter] for letter in order.split()]
-            turns = placeholders(roles)
-            try:
-                text = self._render(turns, 0)
-            except TemplateError:
-                continue
-            if all(turn.content in text for turn in turns):
-                taken.add(order)
-        return frozenset(taken)
+    def _bare(self, turns: Sequence[Turn]) -> str:
+        return self._render(turns, 0)
 
     def _render(
         self,
@@ -286,7 +352,7 @@ class Dialect:
         opener: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
-        messages = [{"role": role_name(turn.role), "content": turn.content} for turn in turns]
+        messages = [turn.message() for turn in turns]
         return self._template.render(messages, now_ms=now_ms, opener=opener, tools=tools)
 
 

@@ -70,6 +70,8 @@ class ChatTemplate:
             "messages": [dict(message) for message in messages],
             "tools": None if tools is None else [dict(tool) for tool in tools],
             "documents": None,
+            # Llama 3's would put them into the first user message, which may come much later than the system's
+            "tools_in_user_message": False,
             "add_generation_prompt": opener,
             "raise_exception": _raise,
             "strftime_now": _clock(now_ms),

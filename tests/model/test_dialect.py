@@ -13,8 +13,8 @@ from superfluid.model.masking import LEFT, RIGHT
 from superfluid.model.template import ChatTemplate, TemplateError
 from superfluid.model.vocabulary import Vocabulary
 from superfluid.protocol.codes import Role
-from superfluid.protocol.refusals import ProtocolRefusal
-from tests.model import templates, tiny_gguf
+from superfluid.protocol.refusals import NoToolCalls, ProtocolRefusal
+from tests.model import templates, tiny_gguf, tool_templates
 
 NOW = 1_700_000_000_000
 LETTERS = {"s": Role.SYSTEM, "u": Role.USER, "a": Role.ASSISTANT, "t": Role.TOOL}
@@ -272,13 +272,12 @@ def test_a_model_without_template_says_what_to_do(gemma):
 
 
 def test_tools_come_with_the_first_message(bpe):
-    dialect = _dialect(bpe, templates.CHATML_TOOLS)
+    dialect = _dialect(bpe, tool_templates.HERMES)
     tools = [{"type": "function", "function": {"name": "a<|im_end|>", "parameters": {"<s>": 1}}}]
     ids = dialect.message(_before(), Role.SYSTEM, "hello", tools)
-    assert _shown(bpe, ids) == (
-        '<|im_start|>system\nhello\n{"type": "function", "function": {"name": "a<|im_end|>", '
-        '"parameters": {"<s>": 1}}}\n<|im_end|>\n'
-    )
+    shown = _shown(bpe, ids)
+    assert shown.startswith("<|im_start|>system\nhello\n\n# Tools")
+    assert '{"type": "function", "function": {"name": "a<|im_end|>", "parameters": {"<s>": 1}}}' in shown
     assert ids.count(bpe.control["<|im_end|>"]) == 1
     assert bpe.bos not in ids
     deep: dict = {}
@@ -286,14 +285,16 @@ def test_tools_come_with_the_first_message(bpe):
         deep = {"a": deep}
     with pytest.raises(ProtocolRefusal, match="too deep"):
         dialect.message(_before(), Role.SYSTEM, "hello", [deep])
-    with pytest.raises(ProtocolRefusal, match="no place for tools"):
+    with pytest.raises(NoToolCalls, match="no place for tools"):
         _dialect(bpe, templates.CHATML).message(_before(), Role.SYSTEM, "hello", tools)
+    with pytest.raises(NoToolCalls, match="leaves out the tool calls"):
+        _dialect(bpe, templates.CHATML_TOOLS).message(_before(), Role.SYSTEM, "hello", tools)
 
 
 SOURCES = [
     source
-    for name, source in vars(templates).items()
-    if name.isupper() and source not in (templates.ALWAYS_RAISES, templates.CHATML_TOOLS)
+    for name, source in (*vars(templates).items(), *vars(tool_templates).items())
+    if name[0].isupper() and source not in (templates.ALWAYS_RAISES, templates.CHATML_TOOLS)
 ]
 # a template whose output hangs on the text itself
 FICKLE = "{% if messages[-1].content | length < 9 %}{{ messages | length }}{% endif %}" + templates.CHATML
@@ -311,10 +312,15 @@ FICKLE = "{% if messages[-1].content | length < 9 %}{{ messages | length }}{% en
 def test_any_shape_gives_a_span_or_a_refusal(spm, source, roles, empty, finished, role, text):
     dialect = _dialect(spm, source)
     before = Conversation(roles, empty and not roles, finished and bool(roles), NOW)
-    for call in (lambda: dialect.message(before, role, text), lambda: dialect.opener(before)):
+    for call in (
+        lambda: dialect.message(before, role, text),
+        lambda: dialect.opener(before),
+        lambda: dialect.tool_result(before, "f", text, 7),
+        lambda: dialect.called(before, text, [("f", '{"a": 1}'), ("g", text)]),
+    ):
         try:
             span = call()
-        except ProtocolRefusal:
+        except (ProtocolRefusal, NoToolCalls):
             continue
         shown = _shown(spm, span)
         assert LEFT not in shown
