@@ -90,10 +90,16 @@ Temperature = Annotated[
         "--temperature",
         metavar="F",
         parser=values.fraction(0, 2),
-        help="Of HTTP requests that name none; 0 is greedy.",
+        help="Temperature of HTTP requests that name none; 0 is greedy.",
         default=True,
     ),
 ]
-TopP = Annotated[float, option("--top-p", metavar="F", parser=values.fraction(0, 1), help="Likewise.", default=True)]
-TopK = Annotated[int, option("--top-k", parser=values.whole(0, (1 << 31) - 1), help="Likewise.", default=True)]
-MinP = Annotated[float, option("--min-p", metavar="F", parser=values.fraction(0, 1), help="Likewise.", default=True)]
+TopP = Annotated[
+    float, option("--top-p", metavar="F", parser=values.fraction(0, 1), help="Their top-p.", default=True)
+]
+TopK = Annotated[
+    int, option("--top-k", parser=values.whole(0, (1 << 31) - 1), help="Their top-k; 0 is all.", default=True)
+]
+MinP = Annotated[
+    float, option("--min-p", metavar="F", parser=values.fraction(0, 1), help="Their min-p.", default=True)
+]

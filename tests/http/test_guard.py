@@ -234,6 +234,13 @@ def test_what_is_no_request_ends_only_its_connection(quick, data):
         assert b'{"status":"ok"' in read_all(other).split(b"HTTP/1.1 200")[-1]
 
 
+def test_offers_to_speak_http_2_are_not_taken_up(quick):
+    """Java's client makes one with every request."""
+    head = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close, Upgrade, HTTP2-Settings\r\n"
+    status, reply = parsed(quick.raw(head + b"Upgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk\r\n\r\n"))
+    assert (status, reply["status"]) == (200, "ok")
+
+
 def test_websockets_are_refused(quick):
     head = b"GET /web/ws HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"
     key = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"

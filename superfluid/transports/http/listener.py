@@ -68,6 +68,8 @@ class HttpListener:
     async def serve(self, cases: UseCases, activity: Activity, clients: trio.Nursery) -> None:
         """Accept connections until cancelled; they live in `clients`."""
         assert self._listener is not None, "bind comes first"
+        if self.open:
+            _LOG.warning("whoever can reach %s can use this server: there is no --api-key", self.url)
         app = ASGIWrapper(application(cases, self._config, activity))  # type: ignore[arg-type]
         settings, context = _settings(), WorkerContext(None)
 
