@@ -10,6 +10,7 @@ after the other, are the tokens of the whole rendering.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -102,7 +103,9 @@ class Dialect:
         """
         if tools and isinstance(self.calls, NoCalls):
             raise NoToolCalls(self.calls.found)
-        return self._said(before, Turn(role, self._tokenizer.masks.mask(text)), tools)
+        masked = self._tokenizer.masks.mask(text)
+        turn = Turn(role, masked) if role != Role.TOOL else Turn(role, masked, name="tool", call_id=call_name(0))
+        return self._said(before, turn, tools)
 
     def called(self, before: Conversation, text: str, calls: Sequence[tuple[str, str]]) -> tuple[int, ...]:
         """The span of an assistant message with tool calls, each a name and its arguments as JSON text.
@@ -113,18 +116,10 @@ class Dialect:
         """
         if isinstance(self.calls, NoCalls):
             raise NoToolCalls(self.calls.found)
-        masks = self._tokenizer.masks
-        for patient in (False, True):
-            made = tuple(
-                TurnCall(call_name(index), masks.mask(name), self._arguments(arguments, drop_broken=patient))
-                for index, (name, arguments) in enumerate(calls)
-            )
-            try:
-                return self._said(before, Turn(Role.ASSISTANT, masks.mask(text), made), None)
-            except ProtocolRefusal:
-                if patient:
-                    raise
-        raise AssertionError
+        try:
+            return self._said(before, self._caller(text, calls, drop_broken=False), None)
+        except ProtocolRefusal:
+            return self._said(before, self._caller(text, calls, drop_broken=True), None)
 
     def tool_result(self, before: Conversation, name: str, content: str, call_id: int = 0) -> tuple[int, ...]:
         """The span of the result of the tool `name`, with the turn separator where one is due."""
@@ -132,15 +127,17 @@ class Dialect:
         turn = Turn(Role.TOOL, masks.mask(content), name=masks.mask(name), call_id=call_name(call_id))
         return self._said(before, turn, None)
 
-    def _arguments(self, text: str, *, drop_broken: bool) -> Mapping[str, Any] | str:
+    def _caller(self, text: str, calls: Sequence[tuple[str, str]], *, drop_broken: bool) -> Turn:
         masks = self._tokenizer.masks
-        found = parse_arguments(text)
-        if self._format is not None and self._format.as_text:
-            return masks.mask(text if found is not None or not drop_broken else "{}")
-        if found is None:
-            return {} if drop_broken else masks.mask(text)
-        masked: Mapping[str, Any] = masks.mask_all(found)
-        return masked
+        made: list[TurnCall] = []
+        for index, (name, given) in enumerate(calls):
+            found = parse_arguments(given)
+            broken: Mapping[str, Any] | str = {} if drop_broken else masks.mask(given)
+            arguments = broken if found is None else masks.mask_all(found)
+            if self._format is not None and self._format.as_text and not isinstance(arguments, str):
+                arguments = json.dumps(arguments, ensure_ascii=False)
+            made.append(TurnCall(call_name(index), masks.mask(name), arguments))
+        return Turn(Role.ASSISTANT, masks.mask(text), tuple(made))
 
     def _said(self, before: Conversation, turn: Turn, tools: Sequence[Mapping[str, Any]] | None) -> tuple[int, ...]:
         role = turn.role
