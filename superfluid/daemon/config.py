@@ -30,6 +30,16 @@ class HttpConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class WebConfig:
+    """The browser transport, on a loopback address. `origins` are web pages that may open a WebSocket."""
+
+    host: str = "127.0.0.1"
+    port: int = 8460
+    origins: tuple[str, ...] = ()
+    """as browsers name them: `http://localhost:5173`"""
+
+
+@dataclass(frozen=True, slots=True)
 class ServeConfig:
     """Settings of one daemon. None stands for `auto` wherever it is allowed.
 
@@ -61,8 +71,14 @@ class ServeConfig:
     log_filter: str = "info"
     """a level, or a comma-separated list of `logger=level`"""
     http: HttpConfig | None = None
+    web: WebConfig | None = None
     worker_argv: tuple[str, ...] = field(default=())
     """what to run instead of the engine worker (tests)"""
+
+
+def web_token(config: ServeConfig) -> Path:
+    """Where the token of the browser transport is written."""
+    return config.sessions / "web-token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +104,10 @@ class ServerInfo:
     """the HTTP listener's address, as a URL"""
     http_open: bool = False
     """whether others than this machine can reach it, and need no key"""
+    web: str | None = None
+    """the browser transport's address, as a URL"""
+    web_token: Path | None = None
+    """where its token is"""
 
 
 class StartError(Exception):

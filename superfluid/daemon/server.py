@@ -21,7 +21,7 @@ from superfluid.daemon.appending import Appending
 from superfluid.daemon.book import Book
 from superfluid.daemon.branching import Branching
 from superfluid.daemon.bus import Bus
-from superfluid.daemon.config import Observer, ServeConfig, ServerInfo, StartError
+from superfluid.daemon.config import Observer, ServeConfig, ServerInfo, StartError, web_token
 from superfluid.daemon.conversing import Conversing
 from superfluid.daemon.drain import drain
 from superfluid.daemon.engine_room import EngineRoom
@@ -188,6 +188,7 @@ def _load(parts: _Parts) -> Load:
 
 def _info(parts: _Parts, ready: Ready) -> ServerInfo:
     config = parts.config
+    urls = {way.kind: way.url for way in parts.transports}
     return ServerInfo(
         model=parts.file.path.stem,
         model_path=parts.file.path,
@@ -203,8 +204,10 @@ def _info(parts: _Parts, ready: Ready) -> ServerInfo:
         log_file=parts.log_file,
         chat=parts.vocabulary.template is not None,
         pid=os.getpid(),
-        http=next((way.url for way in parts.transports if way.url is not None), None),
+        http=urls.get("http"),
         http_open=any(way.open for way in parts.transports),
+        web=urls.get("web"),
+        web_token=web_token(config) if config.web is not None else None,
     )
 
 

@@ -14,6 +14,10 @@ class Transport(Protocol):
     """A way in. Bound before the model loads, so that an address that is taken is found at once."""
 
     @property
+    def kind(self) -> str:
+        """`socket`, `http` or `web`."""
+
+    @property
     def url(self) -> str | None:
         """Where HTTP clients find it, once bound; None where it is no HTTP."""
 

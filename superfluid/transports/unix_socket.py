@@ -1,7 +1,7 @@
 """The unix socket: frames of postcard, one connection a client (spec: wire-facts, section 1).
 
-A connection runs one request at a time, in order; subscriptions deliver between its replies. While a request runs
-nothing is read, so a client that sends ahead is paced by its own socket.
+What a connection says is `conversation`'s. While a request runs nothing is read, so a client that sends ahead is
+paced by its own socket.
 """
 
 from __future__ import annotations
@@ -9,25 +9,22 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import select
 import socket
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import trio
 
 from superfluid.daemon.activity import Activity
-from superfluid.daemon.bus import Ended, Provisional, Subscription
 from superfluid.daemon.config import StartError
-from superfluid.daemon.generation import Generation
 from superfluid.daemon.use_cases import UseCases
-from superfluid.protocol import postcard, requests, responses
+from superfluid.protocol import postcard, responses
 from superfluid.protocol.errors import DecodeError, FrameTooLong
 from superfluid.protocol.frames import MAX_FRAME, FrameReader, frame
-from superfluid.protocol.refusals import Refusal, ReplyTooLong, SessionPurged, UnknownSubscription
+from superfluid.protocol.refusals import ReplyTooLong
 from superfluid.protocol.requests import Request
 from superfluid.protocol.responses import Response
-from superfluid.transports.dispatch import answer
+from superfluid.transports.conversation import LARGE_REPLY, Conversation, events_in
+from superfluid.transports.hangup import until_hung_up
 
 _LOG = logging.getLogger("superfluid.socket")
 
@@ -36,12 +33,6 @@ LONGEST_PATH = 103 if os.uname().sysname == "Darwin" else 107
 WAITING = 1024
 """Connections that may wait to be accepted; past it, a client that does not block is turned away by the kernel."""
 
-HANGUP_LOOK = 0.1
-"""Seconds between two looks at whether a client that waits for a generation is still there."""
-
-LARGE_REPLY = 512
-"""Events in a reply from which on it is encoded in a thread."""
-
 LARGE_REQUEST = 1 << 16
 """Bytes of a request from which on it is decoded in a thread."""
 
@@ -49,6 +40,7 @@ LARGE_REQUEST = 1 << 16
 class UnixSocket:
     """The transport at one path, mode 0600."""
 
+    kind = "socket"
     url = None
     open = False
 
@@ -133,11 +125,10 @@ class Connection:
 
     def __init__(self, stream: trio.SocketStream, cases: UseCases, activity: Activity) -> None:
         self._stream = stream
-        self._cases = cases
         self._activity = activity
         self._reader = FrameReader()
         self._sending = trio.StrictFIFOLock()
-        self._subscriptions: dict[int, Subscription] = {}
+        self._conversation = Conversation(cases, activity, self._send, self._gone)
 
     async def run(self) -> None:
         try:
@@ -147,8 +138,7 @@ class Connection:
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         finally:
-            for subscription in self._subscriptions.values():
-                self._cases.reading.unsubscribe(subscription)
+            self._conversation.close()
 
     async def _requests(self, nursery: trio.Nursery) -> None:
         while True:
@@ -156,7 +146,7 @@ class Connection:
                 for payload in self._reader.frames():
                     request = await _decoded(payload)
                     with self._activity:
-                        await self._handle(request, nursery)
+                        await self._conversation.handle(request, nursery)
             except FrameTooLong:
                 return  # nothing after it can be followed
             except DecodeError as fault:
@@ -167,106 +157,12 @@ class Connection:
                 return
             self._reader.feed(data)
 
-    async def _handle(self, request: Request, nursery: trio.Nursery) -> None:
-        match request:
-            case requests.Generate(session, max_tokens):
-                await self._generate(session, max_tokens)
-            case requests.Subscribe(session, cursor, provisional):
-                await self._subscribe(session, cursor, provisional, nursery)
-            case requests.Unsubscribe(sub):
-                await self._unsubscribe(sub)
-            case _:
-                await self._send(await answer(self._cases, request))
-
-    # --- generations ----------------------------------------------------------------------------------------------
-
-    async def _generate(self, session: int, max_tokens: int) -> None:
-        try:
-            async with self._cases.generating.generate(session, max_tokens) as started:
-                if isinstance(started, Generation):
-                    await self._unless_gone(lambda: self._stream_deltas(started))
-                    if started.refusal is not None:
-                        raise started.refusal
-                summary = started.summary if isinstance(started, Generation) else started
-                assert summary is not None
-        except Refusal as refusal:
-            await self._send(responses.Err(str(refusal)))
-            return
-        await self._send(responses.Generated(summary.events, summary.tokens, summary.finish, summary.warm))
-
-    async def _stream_deltas(self, generation: Generation) -> None:
-        async for event in generation.deltas:
-            await self._send(responses.Delta(event))
-        await generation.ended.wait()
-
-    async def _unless_gone(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run `work`; where the client hangs up meanwhile, stop it and raise BrokenResourceError."""
-        gone = False
-
-        async def look() -> None:
-            nonlocal gone
-            poll = select.poll()
-            # A client that has only shut its writing side down still listens: that is no hang-up.
-            poll.register(self._stream.socket.fileno(), 0)
-            while not gone:
-                await trio.sleep(HANGUP_LOOK)
-                gone = any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll(0))
-            nursery.cancel_scope.cancel()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(look)
-            await work()
-            nursery.cancel_scope.cancel()
-        if gone:
-            raise trio.BrokenResourceError
-
-    # --- subscriptions --------------------------------------------------------------------------------------------
-
-    async def _subscribe(self, session: int, cursor: int, provisional: bool, nursery: trio.Nursery) -> None:
-        try:
-            subscription = self._cases.reading.subscribe(session, provisional)
-        except Refusal as refusal:
-            await self._send(responses.Err(str(refusal)))
-            return
-        self._subscriptions[subscription.id] = subscription
-        await self._send(responses.Subscribed(subscription.id))
-        nursery.start_soon(self._deliver, subscription, cursor)
-
-    async def _deliver(self, subscription: Subscription, cursor: int) -> None:
-        with self._activity:
-            await self._deliver_all(subscription, cursor)
-
-    async def _deliver_all(self, subscription: Subscription, cursor: int) -> None:
-        reason = "publisher closed"
-        try:
-            async for message in self._cases.reading.follow(subscription, cursor):
-                match message:
-                    case Provisional(channel, text):
-                        await self._send(responses.SubProvisional(subscription.id, channel, text))
-                    case Ended():
-                        reason = message.reason
-                    case _:
-                        await self._send(responses.SubEvent(subscription.id, message))
-        except SessionPurged:
-            reason = "purged"
-        except Refusal as refusal:
-            reason = str(refusal)
-        self._subscriptions.pop(subscription.id, None)
-        self._cases.reading.unsubscribe(subscription)
-        await self._send(responses.SubEnded(subscription.id, reason))
-
-    async def _unsubscribe(self, sub: int) -> None:
-        subscription = self._subscriptions.get(sub)
-        if subscription is None:
-            await self._send(responses.Err(str(UnknownSubscription(sub))))
-            return
-        self._cases.reading.unsubscribe(subscription)
-        await self._send(responses.Unsubscribed())
-
-    # --- frames ---------------------------------------------------------------------------------------------------
+    async def _gone(self) -> None:
+        """Return once the client has hung up."""
+        await until_hung_up(self._stream.socket)
 
     async def _send(self, response: Response) -> None:
-        if _events_in(response) >= LARGE_REPLY:
+        if events_in(response) >= LARGE_REPLY:
             payload = await trio.to_thread.run_sync(postcard.encode, Response, response)
         else:
             payload = postcard.encode(Response, response)
@@ -283,13 +179,3 @@ async def _decoded(payload: bytes) -> Request:
     else:
         request = await trio.to_thread.run_sync(postcard.decode, Request, payload)
     return request
-
-
-def _events_in(response: Response) -> int:
-    match response:
-        case responses.Events(events) | responses.Generated(events=events):
-            return len(events)
-        case responses.Inspection(inspection):
-            return len(inspection.events)
-        case _:
-            return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import trio
 from starlette.types import Receive
@@ -48,8 +48,16 @@ def too_large() -> ApiError:
 
 def parse(data: bytes) -> Fields:
     """The JSON object that a body spells. Raises ApiError 400."""
+    value = decode(data)
+    if not isinstance(value, dict):
+        raise ApiError("the body is not a JSON object", code="invalid_json")
+    return Fields(value)
+
+
+def decode(data: bytes) -> Any:
+    """What a body spells in JSON. Raises ApiError 400."""
     try:
-        value = json.loads(data.decode("utf-8-sig"), parse_constant=_no_number)
+        return json.loads(data.decode("utf-8-sig"), parse_constant=_no_number)
     except UnicodeDecodeError as fault:
         raise _not_json(f"byte {fault.start} is not UTF-8") from None
     except json.JSONDecodeError as fault:
@@ -59,9 +67,6 @@ def parse(data: bytes) -> Fields:
     except ValueError as fault:
         # What Python says of a number with thousands of digits names settings of Python.
         raise _not_json(str(fault) if isinstance(fault, _NoNumber) else "a number has too many digits") from None
-    if not isinstance(value, dict):
-        raise ApiError("the body is not a JSON object", code="invalid_json")
-    return Fields(value)
 
 
 class _NoNumber(ValueError):

@@ -7,18 +7,17 @@ the API key; the kind and the announced size of the body. What the routes raise 
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import logging
 import traceback
-from urllib.parse import urlsplit
 
-import trio
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from superfluid.daemon.activity import Activity
 from superfluid.daemon.config import HttpConfig
+from superfluid.transports.exchange import Exchange
+from superfluid.transports.hosts import hostname, is_address, is_loopback
 from superfluid.transports.http import body
 from superfluid.transports.http.errors import ApiError
 
@@ -26,10 +25,6 @@ _LOG = logging.getLogger("superfluid.http")
 
 OPEN_PATHS = frozenset(["/health"])
 """What is answered without a key."""
-
-LINGER_BYTES, LINGER_SECONDS, PAUSE_SECONDS = 4 * body.MOST_BYTES, 10.0, 0.5
-"""How much of a body that nobody wants is still read, so that its sender gets to read the answer: so many bytes, for
-so long, and no longer than the sender pauses."""
 
 
 class Guard:
@@ -47,7 +42,7 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})  # before it is accepted: 403
             return
         with self._activity:
-            exchange = _Exchange(receive, send)
+            exchange = Exchange(receive, send)
             try:
                 await self._let_in(scope, exchange)
             except Exception as fault:
@@ -58,7 +53,7 @@ class Guard:
                     "".join(traceback.format_tb(fault.__traceback__)),
                 )
 
-    async def _let_in(self, scope: Scope, exchange: _Exchange) -> None:
+    async def _let_in(self, scope: Scope, exchange: Exchange) -> None:
         try:
             self._check(scope)
         except ApiError as fault:
@@ -80,15 +75,15 @@ class Guard:
             _check_body(headers)
 
     def _knows(self, host: str) -> bool:
-        name = _hostname(host)
-        return name is not None and (name == "localhost" or _is_address(name) or name in self._hosts)
+        name = hostname(host)
+        return name is not None and (name == "localhost" or is_address(name) or name in self._hosts)
 
     def _trusts(self, origin: str) -> bool:
         origin = origin.lower()
         if origin in self._origins:
             return True
         scheme, _, place = origin.partition("://")
-        name = _hostname(place)
+        name = hostname(place)
         return scheme in ("http", "https") and name is not None and is_loopback(name)
 
     def _check_key(self, key: bytes, headers: Headers) -> None:
@@ -112,68 +107,9 @@ def _check_body(headers: Headers) -> None:
         raise body.too_large()
 
 
-class _Exchange:
-    """One request and its reply. The reply ends only after the body was read, or enough of it.
-
-    Otherwise the connection would be closed on a client that is still sending, which then reads nothing.
-    """
-
-    def __init__(self, receive: Receive, send: Send) -> None:
-        self._receive = receive
-        self._send = send
-        self._read = False
-
-    async def receive(self) -> Message:
-        message = await self._receive()
-        if message["type"] != "http.request" or not message.get("more_body", False):
-            self._read = True
-        return message
-
-    async def send(self, message: Message) -> None:
-        last = message["type"] == "http.response.body" and not message.get("more_body", False)
-        if not last or self._read:
-            await self._send(message)
-            return
-        await self._send({**message, "more_body": True})
-        await self._linger()
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _linger(self) -> None:
-        size, end = 0, trio.current_time() + LINGER_SECONDS
-        while not self._read and size < LINGER_BYTES:
-            with trio.move_on_at(min(end, trio.current_time() + PAUSE_SECONDS)) as waiting:
-                size += len((await self.receive()).get("body", b""))
-            if waiting.cancelled_caught:
-                return
-
-
 def refusal(fault: ApiError) -> JSONResponse:
     """The reply to a request that is refused."""
     return JSONResponse(fault.envelope(), fault.status, headers=fault.headers)
-
-
-def is_loopback(name: str) -> bool:
-    """Whether a host name or address means this machine."""
-    return name == "localhost" or (_is_address(name) and ipaddress.ip_address(name).is_loopback)
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-def _hostname(place: str) -> str | None:
-    """The name in `name:port`, lower case; None where that is not what it is."""
-    try:
-        parts = urlsplit(f"//{place}")
-        _ = parts.port
-    except ValueError:
-        return None
-    plain = not (parts.path or parts.query or parts.fragment or "@" in parts.netloc or "\\" in place)
-    return parts.hostname.rstrip(".") if plain and parts.hostname else None
 
 
 def _forbidden(header: str, why: str) -> ApiError:

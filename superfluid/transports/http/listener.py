@@ -1,173 +1,47 @@
-"""The HTTP listener at one address: our own sockets and accept loop, Hypercorn's protocol on each connection.
-
-Hypercorn's own accept loop would let a connection that fails end all others and the daemon with them, and its sends
-cannot be cancelled. Here each connection ends by itself, and at the daemon's end its socket is closed under it.
-"""
+"""The HTTP listener, as a transport of the daemon."""
 
 from __future__ import annotations
 
-import logging
-import socket
-from typing import Any
-
 import trio
-from hypercorn.app_wrappers import ASGIWrapper
-from hypercorn.config import Config
-from hypercorn.protocol.h11 import H11Protocol
-from hypercorn.trio.task_group import TaskGroup
-from hypercorn.trio.tcp_server import TCPServer
-from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ConnectionState
-from hypercorn.utils import parse_socket_addr
 
 from superfluid.daemon.activity import Activity
 from superfluid.daemon.config import HttpConfig, StartError
 from superfluid.daemon.use_cases import UseCases
+from superfluid.transports.hosts import is_loopback
 from superfluid.transports.http.app import application
-from superfluid.transports.http.guard import is_loopback
-
-_LOG = logging.getLogger("superfluid.http")
-
-UNREAD_SECONDS = 60
-"""How long a client may leave what was sent to it unread before its connection breaks (TCP_USER_TIMEOUT)."""
-
-IDLE_SECONDS = 75
-"""How long a connection without a request is kept."""
-
-BACKLOG = 512
+from superfluid.transports.listening import Listener, settings
 
 
 class HttpListener:
     """The transport at one TCP address; port 0 is any that is free."""
 
+    kind = "http"
+
     def __init__(self, config: HttpConfig) -> None:
         self._config = config
-        self._listener: socket.socket | None = None
-        self._address: tuple[str, int] = (config.host, config.port)
+        self._listener = Listener(config.host, config.port, settings())
 
     @property
     def url(self) -> str | None:
-        host, port = self._address
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return self._listener.url
 
     @property
     def open(self) -> bool:
-        return self._config.api_key is None and not is_loopback(self._address[0])
+        return self._config.api_key is None and not is_loopback(self._listener.address[0])
 
     def bind(self) -> None:
         """Raises StartError where the address is taken or not to be had."""
         try:
-            self._listener = _listen(self._config.host, self._config.port)
+            self._listener.bind()
         except OSError as fault:
             raise StartError(
                 f"http {self._config.host}:{self._config.port}: {fault.strerror or fault}; "
                 "name another address with --http, or none with --no-http"
             ) from fault
-        self._address = self._listener.getsockname()[:2]
 
     async def serve(self, cases: UseCases, activity: Activity, clients: trio.Nursery) -> None:
         """Accept connections until cancelled; they live in `clients`."""
-        assert self._listener is not None, "bind comes first"
-        if self.open:
-            _LOG.warning("whoever can reach %s can use this server: there is no --api-key", self.url)
-        app = ASGIWrapper(application(cases, self._config, activity))  # type: ignore[arg-type]
-        settings, context = _settings(), WorkerContext(None)
-
-        async def handle(stream: trio.SocketStream) -> None:
-            await _serve_client(stream, _Connection(app, settings, context, ConnectionState({}), stream))  # type: ignore[arg-type]
-
-        accepting = trio.SocketListener(trio.socket.from_stdlib_socket(self._listener))
-        try:
-            await trio.serve_listeners(handle, [accepting], handler_nursery=clients)
-        finally:
-            await context.terminated.set()  # idle connections close, the others after their reply
+        await self._listener.serve(application(cases, self._config, activity), clients)
 
     def close(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Accepted connections inherit these.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_SECONDS * 1000)
-        listener.bind(address)
-        listener.listen(BACKLOG)
-    except OSError:
-        listener.close()
-        raise
-    listener.setblocking(False)
-    return listener
-
-
-def _settings() -> Config:
-    settings = Config()
-    settings.errorlog = _LOG
-    settings.accesslog = None
-    settings.include_server_header = False
-    settings.keep_alive_timeout = IDLE_SECONDS
-    settings.keep_alive_max_requests = 1 << 31
-    return settings
-
-
-class _Http11(H11Protocol):
-    """HTTP/1.1 and nothing else: Hypercorn's HTTP/2 waits for ever where a client leaves at the wrong moment."""
-
-    async def _check_protocol(self, event: Any) -> None:
-        """Offers to speak HTTP/2 are not taken up, which is what HTTP/1.1 provides for."""
-
-
-class _Connection(TCPServer):
-    """Hypercorn's connection without TLS and HTTP/2. It ends with its client, not `IDLE_SECONDS` later."""
-
-    async def run(self) -> None:
-        try:
-            peer, here = self.stream.socket.getpeername(), self.stream.socket.getsockname()
-            family = self.stream.socket.family
-            async with TaskGroup() as tasks:
-                self._task_group = tasks
-                self.protocol = _Http11(  # type: ignore[assignment]
-                    self.app,
-                    self.config,
-                    self.context,
-                    tasks,
-                    ConnectionState(self.state),
-                    False,
-                    parse_socket_addr(family, peer),
-                    parse_socket_addr(family, here),
-                    self.protocol_send,
-                )
-                await self.idle_task.restart(tasks, self._idle_timeout)
-                await self._read_data()
-                await self.idle_task.stop()
-        except OSError:
-            pass  # the client is gone
-        finally:
-            await self._close()
-
-
-async def _serve_client(stream: trio.SocketStream, connection: TCPServer) -> None:
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_close_when_cancelled, stream)
-            await connection.run()
-            nursery.cancel_scope.cancel()
-    except* Exception as faults:
-        # A handler that raises would end the daemon; this client loses its connection instead.
-        _LOG.warning("a connection failed: %s", ", ".join(type(fault).__name__ for fault in faults.exceptions))
-
-
-async def _close_when_cancelled(stream: trio.SocketStream) -> None:
-    """Hypercorn shields its sends: a client that does not read would hold the daemon's end up."""
-    try:
-        await trio.sleep_forever()
-    finally:
-        stream.socket.close()
+        self._listener.close()

@@ -1,0 +1,153 @@
+"""What one connection of the session API says, whatever carries it (spec: wire-facts, sections 1, 8.8 and 8.12).
+
+A connection runs one request at a time, in order; subscriptions deliver between its replies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from superfluid.daemon.activity import Activity
+from superfluid.daemon.bus import Ended, Provisional, Subscription
+from superfluid.daemon.generation import Generation
+from superfluid.daemon.use_cases import UseCases
+from superfluid.protocol import requests, responses
+from superfluid.protocol.refusals import Refusal, SessionPurged, UnknownSubscription
+from superfluid.protocol.requests import Request
+from superfluid.protocol.responses import Response
+from superfluid.transports.dispatch import answer
+
+LARGE_REPLY = 512
+"""Events in a reply from which on it is encoded in a thread."""
+
+
+class Conversation:
+    """The requests and subscriptions of one connection.
+
+    `send` takes one response at a time from several tasks, waits for as long as the client is slow, and raises
+    BrokenResourceError once it has left. `gone` returns then; it is asked while a generation runs.
+    """
+
+    def __init__(
+        self,
+        cases: UseCases,
+        activity: Activity,
+        send: Callable[[Response], Awaitable[None]],
+        gone: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._cases = cases
+        self._activity = activity
+        self._send = send
+        self._gone = gone
+        self._subscriptions: dict[int, Subscription] = {}
+
+    async def handle(self, request: Request, nursery: trio.Nursery) -> None:
+        """Answer one request to its last response; subscriptions live on in `nursery`."""
+        match request:
+            case requests.Generate(session, max_tokens):
+                await self._generate(session, max_tokens)
+            case requests.Subscribe(session, cursor, provisional):
+                await self._subscribe(session, cursor, provisional, nursery)
+            case requests.Unsubscribe(sub):
+                await self._unsubscribe(sub)
+            case _:
+                await self._send(await answer(self._cases, request))
+
+    def close(self) -> None:
+        """The connection is over: detach its subscriptions."""
+        for subscription in self._subscriptions.values():
+            self._cases.reading.unsubscribe(subscription)
+
+    # --- generations ----------------------------------------------------------------------------------------------
+
+    async def _generate(self, session: int, max_tokens: int) -> None:
+        try:
+            async with self._cases.generating.generate(session, max_tokens) as started:
+                if isinstance(started, Generation):
+                    await self._unless_gone(lambda: self._stream_deltas(started))
+                    if started.refusal is not None:
+                        raise started.refusal
+                summary = started.summary if isinstance(started, Generation) else started
+                assert summary is not None
+        except Refusal as refusal:
+            await self._send(responses.Err(str(refusal)))
+            return
+        await self._send(responses.Generated(summary.events, summary.tokens, summary.finish, summary.warm))
+
+    async def _stream_deltas(self, generation: Generation) -> None:
+        async for event in generation.deltas:
+            await self._send(responses.Delta(event))
+        await generation.ended.wait()
+
+    async def _unless_gone(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run `work`; where the client hangs up meanwhile, stop it and raise BrokenResourceError."""
+        gone = False
+
+        async def look() -> None:
+            nonlocal gone
+            await self._gone()
+            gone = True
+            nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look)
+            await work()
+            nursery.cancel_scope.cancel()
+        if gone:
+            raise trio.BrokenResourceError
+
+    # --- subscriptions --------------------------------------------------------------------------------------------
+
+    async def _subscribe(self, session: int, cursor: int, provisional: bool, nursery: trio.Nursery) -> None:
+        try:
+            subscription = self._cases.reading.subscribe(session, provisional)
+        except Refusal as refusal:
+            await self._send(responses.Err(str(refusal)))
+            return
+        self._subscriptions[subscription.id] = subscription
+        await self._send(responses.Subscribed(subscription.id))
+        nursery.start_soon(self._deliver, subscription, cursor)
+
+    async def _deliver(self, subscription: Subscription, cursor: int) -> None:
+        with self._activity:
+            await self._deliver_all(subscription, cursor)
+
+    async def _deliver_all(self, subscription: Subscription, cursor: int) -> None:
+        reason = "publisher closed"
+        try:
+            async for message in self._cases.reading.follow(subscription, cursor):
+                match message:
+                    case Provisional(channel, text):
+                        await self._send(responses.SubProvisional(subscription.id, channel, text))
+                    case Ended():
+                        reason = message.reason
+                    case _:
+                        await self._send(responses.SubEvent(subscription.id, message))
+        except SessionPurged:
+            reason = "purged"
+        except Refusal as refusal:
+            reason = str(refusal)
+        self._subscriptions.pop(subscription.id, None)
+        self._cases.reading.unsubscribe(subscription)
+        await self._send(responses.SubEnded(subscription.id, reason))
+
+    async def _unsubscribe(self, sub: int) -> None:
+        subscription = self._subscriptions.get(sub)
+        if subscription is None:
+            await self._send(responses.Err(str(UnknownSubscription(sub))))
+            return
+        self._cases.reading.unsubscribe(subscription)
+        await self._send(responses.Unsubscribed())
+
+
+def events_in(response: Response) -> int:
+    """How many events a response holds, to tell the large ones."""
+    match response:
+        case responses.Events(events) | responses.Generated(events=events):
+            return len(events)
+        case responses.Inspection(inspection):
+            return len(inspection.events)
+        case _:
+            return 0
