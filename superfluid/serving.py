@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from superfluid.daemon.config import Observer, ServeConfig
+from superfluid.daemon.config import Observer, ServeConfig, web_token
 from superfluid.daemon.server import run
 from superfluid.daemon.transport import Transport
 from superfluid.transports.http.listener import HttpListener
 from superfluid.transports.unix_socket import UnixSocket
+from superfluid.transports.web.listener import WebListener
 
 
 def serve(config: ServeConfig, observer: Observer) -> None:
@@ -14,4 +15,6 @@ def serve(config: ServeConfig, observer: Observer) -> None:
     transports: list[Transport] = [UnixSocket(config.socket)]
     if config.http is not None:
         transports.append(HttpListener(config.http))
+    if config.web is not None:
+        transports.append(WebListener(config.web, web_token(config)))
     run(config, observer, transports)

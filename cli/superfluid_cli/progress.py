@@ -96,6 +96,7 @@ def _facts(info: ServerInfo) -> list[tuple[str, str]]:
         ("sessions", str(info.sessions)),
         ("log", str(info.log_file)),
         ("http", _http(info)),
+        *([("web", f"session api on {info.web}, token in {info.web_token}")] if info.web is not None else []),
         ("ready", f"serving on {info.socket} (pid {info.pid})"),
     ]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from superfluid_cli import http_flags, places, terminal, values
+from superfluid_cli import http_flags, places, terminal, values, web_flags
 from superfluid_cli.exits import Exit, UsageError
 from superfluid_cli.flags import option as _option
 
@@ -146,6 +146,8 @@ def serve(
     top_p: http_flags.TopP = 0.95,
     top_k: http_flags.TopK = 0,
     min_p: http_flags.MinP = 0.0,
+    web: web_flags.Web = None,
+    web_origin: web_flags.WebOrigin = None,
     no_tui: NoTui = False,
 ) -> int:
     """Load a model and serve sessions on it until SIGTERM or Ctrl-C, which let replies in progress finish."""
@@ -164,6 +166,7 @@ def serve(
         "top_k": top_k,
         "min_p": min_p,
     }
+    browser = None if web is None else {"host": web[0], "port": web[1], "origins": tuple(web_origin or ())}
     level = _one_of(ctx, "verbose", "debug" if verbose else None, "log_filter", log_filter)
     settings: dict[str, Any] = {
         "model": _one_of(ctx, "model", model, "model_option", model_option),
@@ -178,6 +181,7 @@ def serve(
         "log_file": log_file,
         "log_filter": level or "info",
         "http": listener if _wants_http(ctx, http is not None, no_http) else None,
+        "web": browser,
     }
     return _run(settings)
 
@@ -225,13 +229,15 @@ def _listening(socket: Path | None) -> Path:
 
 def _run(settings: dict[str, Any]) -> int:
     """Run the daemon in this process until it has drained."""
-    from superfluid.daemon.config import HttpConfig, ServeConfig, StartError
+    from superfluid.daemon.config import HttpConfig, ServeConfig, StartError, WebConfig
     from superfluid_cli.progress import Watcher
 
     with Watcher() as watcher:
         try:
-            http = HttpConfig(**settings.pop("http")) if settings["http"] is not None else settings.pop("http")
-            _daemon()(ServeConfig(**settings, http=http), watcher)
+            for name, kind in (("http", HttpConfig), ("web", WebConfig)):
+                if settings[name] is not None:
+                    settings[name] = kind(**settings[name])
+            _daemon()(ServeConfig(**settings), watcher)
         except StartError as fault:
             watcher.close()
             terminal.complain(str(fault))

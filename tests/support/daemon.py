@@ -81,6 +81,10 @@ class Daemon:
         """Where the HTTP listener of a daemon that is ready was bound, the last time it started."""
         return re.findall(r"^http on (\S+)$", self.said(), re.MULTILINE)[-1]
 
+    def web_url(self) -> str:
+        """Likewise the browser transport's."""
+        return re.findall(r"^web on (\S+)$", self.said(), re.MULTILINE)[-1]
+
     def workers(self) -> list[psutil.Process]:
         """The daemon's engine workers."""
         assert self.process is not None

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from superfluid.daemon.config import HttpConfig, ServeConfig, ServerInfo, StartError
+from superfluid.daemon.config import HttpConfig, ServeConfig, ServerInfo, StartError, WebConfig
 from superfluid.serving import serve
 
 
@@ -19,6 +19,8 @@ class Quiet:
     def ready(self, info: ServerInfo) -> None:
         if info.http is not None:
             print(f"http on {info.http}", file=sys.stderr, flush=True)
+        if info.web is not None:
+            print(f"web on {info.web}", file=sys.stderr, flush=True)
 
     def notice(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -31,6 +33,8 @@ def main() -> int:
     settings["worker_argv"] = tuple(settings.get("worker_argv", ()))
     if settings.get("http") is not None:
         settings["http"] = HttpConfig(**settings["http"])
+    if settings.get("web") is not None:
+        settings["web"] = WebConfig(**settings["web"])
     try:
         serve(ServeConfig(**settings), Quiet())
     except StartError as fault:
