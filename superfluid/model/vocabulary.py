@@ -51,6 +51,8 @@ class Vocabulary:
 
     def __init__(self, path: Path) -> None:
         """Load it. Raises `ModelError` where llama.cpp does not take the file."""
+        # The library has one log for the whole process; whoever loads last hears it.
+        lib.llama_log_set(_forward, ctypes.c_void_p(0))
         params = lib.llama_model_default_params()
         params.vocab_only = True
         lib.llama_backend_init()
