@@ -112,7 +112,11 @@ class Daemon:
         self._sockets.cleanup()
 
     def __enter__(self) -> Daemon:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
 
     def __exit__(self, *_: object) -> None:
         self.close()
