@@ -4,8 +4,12 @@
 
 - `backend`    what the rest needs of an inference library; `llama` is the real one, `fake` a small verified one
 - `sampling`   what a draw depends on
-- `host`       copies of KV in host memory;  `sequences`  who holds which sequence, and where KV comes from
+- `radix`      an index of token lists by prefix
+- `host`       copies of KV in host memory;  `artifact`  the file format of KV on disk;  `parks`  the directory of it
+- `matching`   what of all that serves a lane, up to where (`prefixes`)
+- `sequences`  who holds which sequence (`slots`), and where KV comes from
+- `parking`    when KV goes to disk;  `park_writer`  the thread that writes it
 - `lanes`      one running generation;  `rounds`  a tick, round by round
-- `threads`    how many compute threads pay;  `load`  what the machine's other processes do
+- `threads`    how many compute threads pay;  `neighbours`  what the machine's other processes do
 - `channel`    frames on the socket, never blocking;  `worker`  the loop
 """

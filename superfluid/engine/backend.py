@@ -49,7 +49,8 @@ class Traits:
 
     `context` is tokens a sequence, as granted. `batch` is the most tokens a decode takes. `window` is the width of
     the narrowest sliding window, 0 where every layer keeps everything. `recurrent` says that some layer keeps one
-    running state instead of a past: its sequences cannot be cut back at all.
+    running state instead of a past: its sequences cannot be cut back at all. `swa_full` says that layers with a
+    window keep everything all the same.
     """
 
     context: int
@@ -58,6 +59,7 @@ class Traits:
     batch: int
     window: int
     recurrent: bool
+    swa_full: bool
     devices: tuple[str, ...]
     gpu_layers: int
     model_bytes: int

@@ -56,9 +56,16 @@ class Channel:
 
     def next(self) -> WorkerRequest:
         """The oldest request; waits for one. Raises Closed, DecodeError."""
-        while not self.poll():
-            select.select([self._sock], [self._sock] if self._outbox else [], [])
+        while not self.wait(None):
+            pass
         return self._inbox.popleft()
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait for a request, `seconds` at most: whether there is one. Raises Closed, DecodeError."""
+        if self.poll():
+            return True
+        select.select([self._sock], [self._sock] if self._outbox else [], [], seconds)
+        return bool(self.poll())
 
     def _read(self) -> bool:
         """Take one piece from the socket: whether there was one."""

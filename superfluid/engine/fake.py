@@ -129,6 +129,7 @@ class FakeBackend:
             batch=_MAX_BATCH + sequences,
             window=model.window,
             recurrent=bool(model.recurrent),
+            swa_full=False,
             devices=("CPU",),
             gpu_layers=0,
             model_bytes=model.vocabulary,

@@ -7,10 +7,11 @@ Copies of *held* sessions go last, the last one on the list before the others; b
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from superfluid.engine.backend import State
+from superfluid.engine.radix import RadixIndex
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +33,9 @@ class HostCopies:
         self._held: dict[int, int] = {}
         self._bytes = 0
         self._copies: dict[int, HostCopy] = {}
+        self.index: RadixIndex[HostCopy] = RadixIndex()
+        self.displaced: Callable[[HostCopy], object] = lambda _: None
+        """told of each copy that goes for want of room"""
 
     @property
     def budget(self) -> int:
@@ -56,6 +60,7 @@ class HostCopies:
         those that go after it."""
         self._copies[id(copy)] = copy
         self._bytes += len(copy.state)
+        self.index.add(copy.tokens, copy)
         going = []
         excess = self._bytes - self._budget
         if excess > 0:
@@ -67,6 +72,7 @@ class HostCopies:
         fits = excess <= 0
         for gone in going if fits else [copy]:
             self.drop(gone)
+            self.displaced(gone)
         return fits
 
     def _first_to_go(self, added: HostCopy) -> list[HostCopy]:
@@ -96,8 +102,11 @@ class HostCopies:
     def drop(self, copy: HostCopy) -> None:
         if self._copies.pop(id(copy), None) is not None:
             self._bytes -= len(copy.state)
+            self.index.remove(copy.tokens, copy)
 
     def check(self) -> None:
         """Raise AssertionError where the books do not balance."""
         assert self._bytes == sum(len(copy.state) for copy in self._copies.values())
         assert self._bytes <= self._budget
+        assert len(self.index) == len(self._copies)
+        self.index.check()

@@ -31,6 +31,7 @@ _GPU_TYPES = (1, 2)
 """GGML_BACKEND_DEVICE_TYPE_GPU and _IGPU."""
 _GGML_TYPES = {"f16": c.GGML_TYPE_F16, "q8_0": c.GGML_TYPE_Q8_0, "q4_0": c.GGML_TYPE_Q4_0}
 _KV_SIZE = re.compile(r"^llama_(?:kv_cache|memory_recurrent)\w*: size = +([\d.]+) MiB")
+_SWA_FULL = False
 _OFFLOADED = re.compile(r"offloaded (\d+)/\d+ layers")
 _NOT_ENOUGH = "not enough memory for the KV of {sequences} sequences of {context} tokens, {bytes} bytes{why}"
 
@@ -97,7 +98,7 @@ def _make_context(load: Load, threads: int, model: Any) -> Any:
     # Quantised values are read by flash attention only; left to choose, the library may choose to do without.
     params.flash_attn_type = c.LLAMA_FLASH_ATTN_TYPE_ENABLED if load.kv_type else c.LLAMA_FLASH_ATTN_TYPE_AUTO
     params.kv_unified = False
-    params.swa_full = False
+    params.swa_full = _SWA_FULL
     params.no_perf = True
     made = c.llama_init_from_model(model, params)
     if not made:
@@ -343,6 +344,7 @@ def _traits(model: Any, context: Any, vocabulary: Any) -> Traits:
         batch=int(c.llama_n_batch(context)),
         window=max(0, int(c.llama_model_n_swa(model))),
         recurrent=bool(c.llama_model_is_recurrent(model) or c.llama_model_is_hybrid(model)),
+        swa_full=_SWA_FULL,
         devices=_device_names(),
         gpu_layers=gpu_layers,
         model_bytes=int(c.llama_model_size(model)),

@@ -1,61 +1,40 @@
-"""Where KV lies and where a lane's KV comes from: the sequences of the context, and host memory under them.
+"""Where KV lies and where a lane's KV comes from: the sequences of the context, host memory and disk under them.
 
 A sequence is *free* (empty), *idle* (it holds a session's tokens and nobody runs on it) or *owned* by one lane.
-`acquire` finds the longest usable match for a lane's tokens among all of them and the host copies, and makes a
-sequence hold it. Nothing here is precious: every failure ends in a cleared sequence and a shorter match.
+`acquire` finds the longest usable match for a lane's tokens among all of them, the host copies and what is parked on
+disk, and makes a sequence hold it. Nothing here is precious: every failure ends in a cleared sequence and a shorter
+match. What is parked is read whole, and found right, before any sequence is touched for it.
 
 Copies between sequences are executed by the next decode. Until then a sequence copied into holds nothing that could
-be saved or copied on, and a state restored into either end would be lost or copied instead; `copied` and `lent` mark
-the two ends, and outlive a clearing, because the pending copy does.
+be saved or copied on, and a state restored into either end would be lost or copied instead.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from superfluid.engine.backend import Backend
 from superfluid.engine.host import HostCopies, HostCopy
-from superfluid.engine.prefixes import common, usable
-from superfluid.protocol.ticks import KvChange
-
-_WORTH_MOVING = 8
-"""A match with another session that is shorter is prefilled: copying a stream costs as much whatever its length."""
-
-_NOWHERE, _IN_SEQUENCE, _IN_HOST = 0, 1, 2
-
-
-@dataclass(slots=True, eq=False)
-class Slot:
-    """One sequence: the tokens whose KV it holds, the session they belong to, and the lane that runs on it."""
-
-    number: int
-    tokens: array[int] = field(default_factory=lambda: array("I"))
-    session: int | None = None
-    lane: int | None = None
-    used: int = 0
-    copied: bool = False
-    lent: bool = False
-
-    @property
-    def idle(self) -> bool:
-        return self.lane is None and self.session is not None
-
-    @property
-    def free(self) -> bool:
-        return self.lane is None and self.session is None
+from superfluid.engine.matching import Match, Matcher, serves
+from superfluid.engine.parks import Artifact, Parks
+from superfluid.engine.radix import common
+from superfluid.engine.slots import Slot
+from superfluid.protocol.ticks import IN_HOST, IN_SEQUENCE, NOWHERE, ON_DISK, KvChange
 
 
 class Tiers:
-    """All sequences of a backend and the host copies below them."""
+    """All sequences of a backend, the host copies below them, and what is parked below those."""
 
-    def __init__(self, backend: Backend, host_bytes: int, held_pct: int = 0) -> None:
+    def __init__(self, backend: Backend, host_bytes: int, held_pct: int = 0, parks: Parks | None = None) -> None:
         self._backend = backend
         self._traits = backend.traits
         self._slots = [Slot(number) for number in range(backend.traits.sequences)]
         self._host = HostCopies(host_bytes, host_bytes * min(held_pct, 100) // 100)
+        self._parks = parks
         self._held: dict[int, int] = {}
+        self._exact = self._traits.window > 0 or self._traits.recurrent
+        """whether a state serves only what ends where it does, in general"""
         self._clock = 0
         self._reported: dict[int, KvChange] = {}
 
@@ -92,28 +71,21 @@ class Tiers:
         self._touch(slot)
         return slot
 
-    def _matches(self, session: int, tokens: array[int], limit: int) -> list[_Match]:
-        """What could serve, best first: the longest, and of equals what costs least to take."""
-        matches = []
-        for slot in self._slots:
-            own = slot.idle and slot.session == session
-            if not slot.tokens or (slot.copied and not own):
-                continue
-            first = self._backend.first(slot.number) if self._traits.window else 0
-            length = usable(self._traits, slot.tokens, first, tokens, limit)
-            if length >= (1 if own else _WORTH_MOVING):
-                matches.append(_Match(length, 0 if own else 1, slot))
-        for copy in self._host:
-            length = usable(self._traits, copy.tokens, copy.first, tokens, limit)
-            if length >= (1 if copy.session == session else _WORTH_MOVING):
-                matches.append(_Match(length, 2, copy))
-        matches.sort(key=lambda match: (-match.length, match.cost))
-        return matches
+    def _matches(self, session: int, tokens: array[int], limit: int) -> list[Match]:
+        """What could serve, best first."""
+        matcher = Matcher(self._backend, session, tokens, limit)
+        matcher.look_at(self._slots)
+        matcher.look_up(self._host.index, 2)
+        if self._parks is not None:
+            matcher.look_up(self._parks.index, 3)
+        return matcher.best_first()
 
-    def _take(self, match: _Match, session: int, keep: Collection[int]) -> Slot | None:
-        if isinstance(match.source, HostCopy):
-            return self._import(match.source, match.length, keep)
+    def _take(self, match: Match, session: int, keep: Collection[int]) -> Slot | None:
         source = match.source
+        if isinstance(source, Artifact):
+            return self._fetch(source, match.length, keep)
+        if isinstance(source, HostCopy):
+            return self._import(source, match.length, keep)
         if source.idle and source.session == session:
             return source if self._cut(source, match.length) else None
         target = self._victim(keep, besides=source)
@@ -128,6 +100,14 @@ class Tiers:
         target.tokens = source.tokens[:]
         target.copied = source.lent = True
         return target if self._cut(target, match.length) else None
+
+    def _fetch(self, artifact: Artifact, length: int, keep: Collection[int]) -> Slot | None:
+        assert self._parks is not None
+        copy = self._parks.read(artifact)
+        if copy is None:
+            return None
+        self._host.add(copy)
+        return self._import(copy, length, keep)
 
     def _import(self, copy: HostCopy, length: int, keep: Collection[int]) -> Slot | None:
         slot = self._vacate(keep, restoring=True)
@@ -191,12 +171,7 @@ class Tiers:
 
     def _saved(self, slot: Slot) -> bool:
         """Whether a host copy serves as well. With windows or recurrent layers, only an equal one does."""
-        exact = self._traits.window > 0 or self._traits.recurrent
-        return any(
-            common(copy.tokens, slot.tokens) == len(slot.tokens)
-            and (not exact or len(copy.tokens) == len(slot.tokens))
-            for copy in self._host
-        )
+        return serves(self._host.index, slot.tokens, exactly=self._exact)
 
     def _save(self, slot: Slot) -> None:
         """Copy a sequence to host memory, if that is possible and not done already."""
@@ -208,7 +183,7 @@ class Tiers:
         if state is None:
             return
         copy = HostCopy(slot.session, slot.tokens[:], state, self._backend.first(slot.number))
-        if self._traits.window == 0 and not self._traits.recurrent:
+        if not self._exact:
             for older in self._host:
                 # What the session's new copy contains can be cut from it.
                 if older.session == slot.session and common(older.tokens, copy.tokens) == len(older.tokens):
@@ -219,6 +194,37 @@ class Tiers:
         self._backend.clear(slot.number)
         slot.tokens = array("I")
         slot.session = slot.lane = None
+
+    # --- parking --------------------------------------------------------------------------------------------------
+
+    def residents(self) -> Iterator[Slot | HostCopy]:
+        """What could be parked: of every session the best it has, the latest used first."""
+        seen: set[int] = set()
+        slots = [slot for slot in self._slots if slot.session is not None and slot.tokens and not slot.copied]
+        everything: list[Slot | HostCopy] = [*sorted(slots, key=lambda slot: -slot.used)]
+        everything += reversed(tuple(self._host))
+        for kept in everything:
+            assert kept.session is not None
+            if kept.session not in seen:
+                seen.add(kept.session)
+                yield kept
+
+    def parked(self, tokens: array[int]) -> bool:
+        """Whether an artifact serves all of these tokens, whosever it is."""
+        return self._parks is not None and serves(self._parks.index, tokens, exactly=self._exact)
+
+    def size_of(self, kept: Slot | HostCopy) -> int:
+        """The number of bytes that its state has."""
+        return len(kept.state) if isinstance(kept, HostCopy) else self._backend.state_size(kept.number)
+
+    def copy_of(self, kept: Slot | HostCopy) -> HostCopy | None:
+        """Its state in host memory, beside the budget; None where it cannot be saved."""
+        if isinstance(kept, HostCopy):
+            return kept
+        state = self._backend.save(kept.number)
+        if state is None or kept.session is None:
+            return None
+        return HostCopy(kept.session, kept.tokens[:], state, self._backend.first(kept.number))
 
     # --- running --------------------------------------------------------------------------------------------------
 
@@ -269,7 +275,7 @@ class Tiers:
             known = now.get(change.session)
             if known is None or (known.tier == change.tier and known.covered < change.covered):
                 now[change.session] = change
-        gone = [KvChange(session, _NOWHERE, 0) for session in self._reported if session not in now]
+        gone = [KvChange(session, NOWHERE, 0) for session in self._reported if session not in now]
         changed = [change for session, change in now.items() if self._reported.get(session) != change]
         self._reported = now
         return (*changed, *gone)
@@ -277,9 +283,11 @@ class Tiers:
     def _places(self) -> Iterator[KvChange]:
         for slot in self._slots:
             if slot.session is not None and slot.tokens:
-                yield KvChange(slot.session, _IN_SEQUENCE, len(slot.tokens))
+                yield KvChange(slot.session, IN_SEQUENCE, len(slot.tokens))
         for copy in self._host:
-            yield KvChange(copy.session, _IN_HOST, len(copy.tokens))
+            yield KvChange(copy.session, IN_HOST, len(copy.tokens))
+        for artifact in self._parks or ():
+            yield KvChange(artifact.session, ON_DISK, len(artifact.tokens))
 
     def check(self, lanes: Collection[int]) -> None:
         """Raise AssertionError where something is not conserved. `lanes` are those that exist."""
@@ -292,12 +300,5 @@ class Tiers:
             assert not (slot.idle and not slot.tokens), f"sequence {slot.number} is idle and holds nothing"
             assert self._backend.last(slot.number) == len(slot.tokens) - 1, f"sequence {slot.number}: wrong length"
         self._host.check()
-
-
-@dataclass(frozen=True, slots=True)
-class _Match:
-    """Something that can serve the first `length` tokens; `cost` ranks equals."""
-
-    length: int
-    cost: int
-    source: Slot | HostCopy
+        if self._parks is not None:
+            self._parks.check()

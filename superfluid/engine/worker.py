@@ -5,11 +5,16 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import assert_never
 
+from superfluid.engine.artifact import Key
 from superfluid.engine.backend import Backend, LoadError
 from superfluid.engine.channel import Channel, Closed
+from superfluid.engine.logs import say
 from superfluid.engine.neighbours import Neighbours, thread_limit, usable_cores
+from superfluid.engine.parking import Parking
+from superfluid.engine.parks import Parks
 from superfluid.engine.rounds import Rounds
 from superfluid.engine.sequences import Tiers
 from superfluid.engine.threads import Adaptive, Fixed, Governor
@@ -19,6 +24,7 @@ from superfluid.protocol.ticks import (
     Forgotten,
     Hold,
     Interrupt,
+    KvChange,
     Load,
     LoadFailed,
     Loading,
@@ -54,24 +60,31 @@ def serve(channel: Channel, open_backend: Opener, *, check: bool = False) -> Non
             channel.next()
     with ExitStack() as stack:
         stack.enter_context(closing(backend))
-        channel.send(_ready(backend, governor.threads))
-        tiers = Tiers(backend, load.host_bytes, load.held_pct)
+        parks = _parks(load, backend)
+        tiers = Tiers(backend, load.host_bytes, load.held_pct, parks)
+        parking = None if parks is None else stack.enter_context(closing(Parking(tiers, parks)))
+        channel.send(_ready(backend, governor.threads, tiers.changes()))
         rounds = Rounds(backend, tiers, governor, channel.send, lambda number: interrupted(channel, number))
         stack.enter_context(closing(rounds))
         # What is alive now stays so: later collections need not walk it between rounds.
         gc.freeze()
         while True:
+            if parking is not None:
+                _park_until_asked(channel, parking)
             request = channel.next()
             match request:
                 case Tick():
                     channel.send(rounds.run(request))
                 case Forget():
                     rounds.forget(frozenset(request.sessions))
+                    if parking is not None:
+                        parking.forget(request.sessions)
                     channel.send(Forgotten(request.ticket))
                 case Interrupt():
                     pass  # of a tick that ended before it came
                 case Park():
-                    channel.send(Parked(0, 0, ()))  # no KV goes to disk yet
+                    written = 0 if parking is None else parking.park(request.budget_ms / 1000)
+                    channel.send(Parked(len(parks or ()), written, tiers.changes()))
                 case Hold():
                     tiers.hold(request.sessions)
                 case Load():
@@ -80,6 +93,28 @@ def serve(channel: Channel, open_backend: Opener, *, check: bool = False) -> Non
                     assert_never(request)
             if check:
                 rounds.check()
+
+
+def _parks(load: Load, backend: Backend) -> Parks | None:
+    """What is kept on disk, None where nothing is, or can be."""
+    if not load.park:
+        return None
+    key = Key(load.identity, load.kv_type, backend.traits.swa_full, backend.traits.build)
+    parks = Parks(Path(load.park), load.park_bytes, key)
+    try:
+        parks.scan()
+    except OSError as fault:
+        say("warning", f"KV is not parked: {fault}")
+        return None
+    return parks
+
+
+def _park_until_asked(channel: Channel, parking: Parking) -> None:
+    """Let KV go to disk while the daemon wants nothing. Raises Closed, DecodeError."""
+    seconds: float | None = 0.0
+    while not channel.wait(seconds):
+        seconds = parking.idle()
+    parking.begin()
 
 
 def interrupted(channel: Channel, number: int) -> bool:
@@ -112,7 +147,7 @@ def _governor(threads: int) -> Governor:
     return Adaptive(thread_limit(), len(usable_cores()), Neighbours().read)
 
 
-def _ready(backend: Backend, threads: int) -> Ready:
+def _ready(backend: Backend, threads: int, kv: tuple[KvChange, ...]) -> Ready:
     traits = backend.traits
     return Ready(
         context=traits.context,
@@ -123,4 +158,5 @@ def _ready(backend: Backend, threads: int) -> Ready:
         model_bytes=traits.model_bytes,
         kv_bytes=traits.kv_bytes,
         build=traits.build,
+        kv=kv,
     )

@@ -4,8 +4,21 @@ import pytest
 
 from superfluid.protocol.codes import Fault, Finish
 from superfluid.protocol.records import GenParams
-from superfluid.protocol.ticks import Drawn, Interrupt, LaneOptions, LaneStart, Tick, pack, unpack
-from tests.engine.process import worker
+from superfluid.protocol.ticks import (
+    ON_DISK,
+    Drawn,
+    Interrupt,
+    KvChange,
+    LaneOptions,
+    LaneStart,
+    Park,
+    Parked,
+    Ready,
+    Tick,
+    pack,
+    unpack,
+)
+from tests.engine.process import Worker, worker
 
 SAMPLED = GenParams(temperature=0.9, top_p=0.95, min_p=0.01, top_k=40, seed=7)
 PROMPT = list(range(1000, 1060))
@@ -305,3 +318,55 @@ class TestLoading:
 
 def test_packing_is_what_the_frames_say():
     assert unpack(pack(PROMPT)).tolist() == PROMPT
+
+
+class TestParking:
+    """Through the process: parked on demand, found by the next one, gone when forgotten."""
+
+    @pytest.fixture
+    def parked(self, backend, tmp_path):
+        """The settings of workers that share a directory, and what a session said there."""
+        settings = {**backend, "identity": b"model", "park": str(tmp_path / "park"), "park_bytes": 1 << 30}
+        with worker(**settings) as running:
+            tokens = PROMPT + running.generate(1, PROMPT, 10).tokens
+            running.generate(1 << 52, PROMPT[::-1], 10)
+            running.send(Park(60_000))
+            # Between the two it may have been written in the background already.
+            assert running.receive().sessions == 1
+        return settings, tokens
+
+    def test_the_next_worker_is_warm(self, parked):
+        settings, tokens = parked
+        with worker(**settings) as running:
+            assert running.ready.kv == (KvChange(1, ON_DISK, len(tokens) - 1),)
+            again = running.generate(1, tokens, 6)
+            assert (again.warm, again.prefilled) == (len(tokens) - 1, 1)
+            assert running.generate(2, [*PROMPT[:40], 5, 6], 3).warm == 40
+            running.forget(*range(5))
+            assert running.generate(3, tokens, 6).tokens == again.tokens
+
+    @pytest.mark.parametrize("change", [{"identity": b"other"}, {"kv_type": 1}])
+    def test_another_model_is_not(self, parked, change):
+        settings, tokens = parked
+        with worker(**{**settings, **change}) as running:
+            assert running.ready.kv == ()
+            assert running.generate(1, tokens, 2).warm == 0
+
+    def test_forgetting_leaves_no_file(self, parked, tmp_path):
+        settings, tokens = parked
+        with worker(**settings) as running:
+            assert [path.name for path in (tmp_path / "park").iterdir()] == [f"{b'model'.hex()}-1.park"]
+            running.forget(1)
+            assert list((tmp_path / "park").iterdir()) == []
+            assert running.generate(1, tokens, 2).warm == 0
+
+    def test_a_directory_that_cannot_be_is_only_told_of(self, backend, tmp_path):
+        (tmp_path / "file").write_text("no directory")
+        running = Worker(**{"fake": backend.get("fake")})
+        assert isinstance(running.load(park=str(tmp_path / "file" / "park"), park_bytes=1 << 30), Ready)
+        assert running.generate(1, PROMPT, 3).finish == Finish.LENGTH
+        running.send(Park(1000))
+        assert running.receive() == Parked(0, 0, ())
+        status, errors = running.leave()
+        assert status == 0
+        assert "KV is not parked" in errors

@@ -7,7 +7,6 @@ import pytest
 from superfluid.engine.backend import Decoded, Stretch
 from superfluid.engine.fake import FakeBackend, FakeModel
 from superfluid.engine.host import HostCopies, HostCopy
-from superfluid.engine.prefixes import common
 from superfluid.engine.sequences import Tiers
 from superfluid.protocol.ticks import KvChange
 
@@ -218,11 +217,3 @@ class TestHostCopies:
         copies.add(HostCopy(1, A, bytes(100), 0))
         assert not copies.add(HostCopy(2, A, bytes(101), 0))
         assert len(copies) == 1
-
-
-@pytest.mark.parametrize("at", [0, 1, 2, 15, 28, 29, 30])
-def test_common_prefixes(at):
-    other = A[:at] + array("I", [9]) + A[at + 1 :]
-    assert common(A, other) == at
-    assert common(other, A[:at]) == at
-    assert common(A[:at], A) == at

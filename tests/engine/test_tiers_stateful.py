@@ -1,7 +1,9 @@
 """Random ticks, forks, cuts, evictions, forgets and failures: nothing is lost or counted twice, and every token
 drawn is the one that the tokens before it call for."""
 
+import tempfile
 from array import array
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -9,7 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from superfluid.engine.artifact import Key
 from superfluid.engine.fake import FakeBackend, FakeModel
+from superfluid.engine.parking import Parking
+from superfluid.engine.parks import Parks
 from superfluid.engine.rounds import Rounds
 from superfluid.engine.sampling import draw, recipe
 from superfluid.engine.sequences import Tiers
@@ -20,6 +25,9 @@ from superfluid.protocol.ticks import LaneOptions, LaneStart, Tick, pack, unpack
 
 CONTEXT = 64
 LOW, VOCABULARY = 3, 12
+
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+"""Where thousands of small files are synced at no cost."""
 
 OPTIONS = [LaneOptions(), LaneOptions(), LaneOptions(ignore_end=True), LaneOptions(presence_penalty=0.5)]
 
@@ -60,16 +68,24 @@ class Expected:
 class Simulation:
     """A daemon's side of the worker's rounds, with the books of what must happen."""
 
-    def __init__(self, *, sequences, host_bytes, failing=False, **model):
+    def __init__(self, *, sequences, host_bytes, failing=False, park_bytes=0, **model):
         if failing:
             model |= {"fail_every": 37, "no_room_every": 11, "restore_fails_every": 7, "save_fails_every": 5}
         self.model = FakeModel(vocabulary=VOCABULARY, low=LOW, end_every=9, **model)
         self.failing = failing
+        self.now = 0.0
         self.backend = FakeBackend(self.model, CONTEXT, sequences, lambda seconds: None)
         self.announced = []
+        self.directory = tempfile.TemporaryDirectory(dir=MEMORY) if park_bytes else None
+        parks = None
+        if self.directory:
+            parks = Parks(Path(self.directory.name) / "park", park_bytes, Key(b"model", 0, False, "fake"))
+            parks.scan()
+        tiers = Tiers(self.backend, host_bytes, 50, parks)
+        self.parking = Parking(tiers, parks, lambda: self.now) if parks is not None else None
         self.rounds = Rounds(
             self.backend,
-            Tiers(self.backend, host_bytes),
+            tiers,
             Fixed(1),
             self.announced.append,
             lambda number: len(self.announced) % 5 == 4,
@@ -92,6 +108,8 @@ class Simulation:
         self.waiting.append(start)
 
     def step(self, run, ends=(), rounds=1, chunk=8):
+        if self.parking:
+            self.parking.begin()
         self.announced.clear()
         starts, self.waiting = tuple(self.waiting), []
         outcome = self.rounds.run(Tick(1, rounds, chunk, 1000, starts, tuple(run), tuple(ends)))
@@ -118,10 +136,23 @@ class Simulation:
     def forget(self, sessions):
         self.step([])
         self.rounds.forget(frozenset(sessions))
+        if self.parking:
+            self.parking.forget(sessions)
         self.lanes = {number: lane for number, lane in self.lanes.items() if lane.start.session not in sessions}
         self.rounds.check()
         self.step([])
         assert all(self.kv.get(session, (0, 0)) == (0, 0) for session in sessions)
+
+    def rest(self, seconds):
+        """Nothing is asked for so long, and the writer does what it may."""
+        if self.parking:
+            self.now += seconds
+            while (wait := self.parking.idle()) is not None and wait <= 0.05:
+                self.parking._writer.rest(60)
+
+    def park(self):
+        if self.parking:
+            self.parking.park(60)
 
     def check(self):
         self.rounds.check()
@@ -134,7 +165,13 @@ class Simulation:
         assert not self.lanes
         self.rounds.close()
         self.check()
+        self.close()
         self.backend.close()
+
+    def close(self):
+        if self.parking:
+            self.parking.close()
+            self.directory.cleanup()
 
 
 SETTINGS = {
@@ -143,6 +180,7 @@ SETTINGS = {
     "window": [0, 0, 6],
     "recurrent": [0, 0, 1],
     "failing": [False, True],
+    "park_bytes": [0, 2000, 1 << 20],
 }
 
 
@@ -194,6 +232,14 @@ class TiersMachine(RuleBasedStateMachine):
     def end_lane(self, data):
         self.simulation.step([], [data.draw(st.sampled_from(sorted(self.simulation.lanes)), label="lane")])
 
+    @rule(seconds=st.sampled_from([0.1, 1, 100]))
+    def rest(self, seconds):
+        self.simulation.rest(seconds)
+
+    @rule()
+    def park(self):
+        self.simulation.park()
+
     @rule(sessions=st.sets(st.integers(1, 16), max_size=3))
     def forget(self, sessions):
         self.simulation.forget(sessions)
@@ -205,7 +251,10 @@ class TiersMachine(RuleBasedStateMachine):
 
     def teardown(self):
         if hasattr(self, "simulation"):
-            self.simulation.finish()
+            try:
+                self.simulation.finish()
+            finally:
+                self.simulation.close()
 
 
 TestTiers = TiersMachine.TestCase
@@ -221,7 +270,12 @@ def test_long_histories(window, recurrent, failing, host_bytes):
     for seed in range(8):
         random = Random(seed)
         simulation = Simulation(
-            sequences=1 + seed % 4, host_bytes=host_bytes, window=window, recurrent=recurrent, failing=failing
+            sequences=1 + seed % 4,
+            host_bytes=host_bytes,
+            window=window,
+            recurrent=recurrent,
+            failing=failing,
+            park_bytes=(0, 3000)[seed % 2],
         )
         for _ in range(150):
             for _ in range(random.randrange(3)):
@@ -239,6 +293,8 @@ def test_long_histories(window, recurrent, failing, host_bytes):
             simulation.step(run, ends, random.randrange(1, 6), random.randrange(1, 17))
             if random.random() < 0.05:
                 simulation.forget(set(random.sample(range(1, 17), 2)))
+            if random.random() < 0.1:
+                simulation.rest(random.choice([0.1, 1, 100]))
             simulation.check()
         simulation.finish()
         warm += simulation.warm

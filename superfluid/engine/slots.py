@@ -1,0 +1,31 @@
+"""One sequence of the context, as the worker keeps its books."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """One sequence: the tokens whose KV it holds, the session they belong to, and the lane that runs on it.
+
+    `copied` and `lent` mark the two ends of a copy that waits for the next decode; they outlive a clearing, because
+    the pending copy does.
+    """
+
+    number: int
+    tokens: array[int] = field(default_factory=lambda: array("I"))
+    session: int | None = None
+    lane: int | None = None
+    used: int = 0
+    copied: bool = False
+    lent: bool = False
+
+    @property
+    def idle(self) -> bool:
+        return self.lane is None and self.session is not None
+
+    @property
+    def free(self) -> bool:
+        return self.lane is None and self.session is None
