@@ -75,6 +75,7 @@ class WebApp:
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
+        await receive()  # websocket.connect; left unread, it would keep a refused connection from being closed
         try:
             self._guard.check_host(headers)
             if scope["path"] != "/web/ws":
@@ -83,6 +84,5 @@ class WebApp:
         except Refused as fault:
             await say(send, fault.status, fault.body, fault.headers, prefix="websocket.http")
             return
-        await receive()  # websocket.connect
         await send({"type": "websocket.accept", "subprotocol": subprotocol})
         await WebSocket(scope["state"]["socket"], receive, send, self._cases, self._activity).run()

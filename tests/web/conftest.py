@@ -1,0 +1,35 @@
+"""Daemons with a browser transport, each for a whole module."""
+
+import pytest
+
+from tests.web.server import Web, fake
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory):
+    """A fake model that draws hashes, at once."""
+    web = Web(tmp_path_factory.mktemp("web"))
+    yield web
+    web.close()
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory):
+    """A fake model that takes 2 ms for a row and never ends a reply; one lane."""
+    web = Web(tmp_path_factory.mktemp("slow"), worker_argv=fake(delay_us=2000), max_batch=1)
+    yield web
+    web.close()
+
+
+@pytest.fixture
+def webs(tmp_path):
+    """A maker of daemons on one directory; what a test leaves running is killed."""
+    made = []
+
+    def make(**settings):
+        made.append(Web(tmp_path, **settings))
+        return made[-1]
+
+    yield make
+    for web in made:
+        web.close()
