@@ -2,7 +2,10 @@
 
 import pytest
 
+from tests.pyclient.conftest import SOURCES  # which puts the Python client on the path
 from tests.web.server import Web, fake
+
+__all__ = ["SOURCES"]
 
 
 @pytest.fixture(scope="module")

@@ -138,10 +138,13 @@ class Web:
             max_message_size=1 << 28,
         ) as found:
             yield found
+        await found._stream.aclose()  # trio-websocket leaves it open where the other end does not say goodbye
 
 
 def _events(lines) -> Iterator[object]:
     for line in lines:
+        if line.startswith(b"data: [DONE]"):
+            return
         if line.startswith(b"data: {"):
             yield json.loads(line.removeprefix(b"data: "))
 
