@@ -100,7 +100,7 @@ def test_leaving_the_loop_cancels(client):
         assert chunk.kind == "text"
         break
     assert session.cancel() is False
-    finishes = [event.body["finish"] for event in session.events() if event.kind == "Generated"]
+    finishes = [event.data["finish"] for event in session.events() if event.kind == "Generated"]
     assert finishes[-1] == 4
 
 

@@ -83,12 +83,10 @@ def test_binary_frames_are_requests_and_replies_are_text(web):
 
 
 def test_a_large_message(web):
-    session = web.session(None)
-
     async def talk():
         async with web.socket() as ws:
-            reply = await ask(ws, {"AppendMessage": {"session": session, "role": 1, "text": "x" * (20 << 20)}})
-            assert list(reply) == ["Err"]
+            reply = await ask(ws, {"Cancel": {"session": 88_888, "an unknown field": "x" * (8 << 20)}})
+            assert reply == {"Err": {"message": "unknown session 88888"}}
             assert list(await ask(ws, "List")) == ["Sessions"]
 
     run(talk)
