@@ -220,7 +220,10 @@ class FakeBackend:
         if self.model.save_fails_every and self._saves % self.model.save_fails_every == 0:
             return None
         stream = self._streams[sequence]
-        return _HEADER.pack(_MAGIC, stream.length, stream.first) + stream.buffer[: stream.length].tobytes()
+        held, first = stream.buffer[: stream.length], stream.first
+        if self.model.window:  # of sliding layers the real one saves the window alone
+            first = max(first, stream.length - self.model.window)
+        return _HEADER.pack(_MAGIC, stream.length, first) + held.tobytes()
 
     def restore(self, sequence: int, state: State) -> bool:
         stream = self._streams[sequence]

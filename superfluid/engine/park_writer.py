@@ -20,8 +20,9 @@ from superfluid.engine.backend import State
 from superfluid.engine.logs import say
 from superfluid.engine.parks import sync
 
-WAITING = 2
-"""How many states may wait for the thread, each as large as a sequence."""
+WAITING = 16
+WAITING_BYTES = 256 << 20
+"""How many states may wait for the thread, and how large all but the last of them may be together."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,16 +66,19 @@ class ParkWriter:
     def takes(self) -> bool:
         """Whether `offer` would be taken."""
         with self._lock:
-            return len(self._jobs) < WAITING
+            return self._has_room()
 
     def offer(self, job: Job) -> bool:
         """Have it written sometime. False where too many wait already."""
         with self._changed:
-            if len(self._jobs) >= WAITING:
+            if not self._has_room():
                 return False
             self._jobs.append(job)
             self._changed.notify_all()
         return True
+
+    def _has_room(self) -> bool:
+        return len(self._jobs) < WAITING and sum(len(job.state) for job in self._jobs) < WAITING_BYTES
 
     def pause(self) -> None:
         """Lanes run: write no further than the piece in progress."""

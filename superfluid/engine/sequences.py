@@ -182,13 +182,18 @@ class Tiers:
         state = self._backend.save(slot.number)
         if state is None:
             return
-        copy = HostCopy(slot.session, slot.tokens[:], state, self._backend.first(slot.number))
+        copy = HostCopy(slot.session, slot.tokens[:], state, self._first_saved(slot))
         if not self._exact:
             for older in self._host:
                 # What the session's new copy contains can be cut from it.
                 if older.session == slot.session and common(older.tokens, copy.tokens) == len(older.tokens):
                     self._host.drop(older)
         self._host.add(copy)
+
+    def _first_saved(self, slot: Slot) -> int:
+        """The smallest position that a saved state has: of sliding layers the window alone, however much lives."""
+        first = self._backend.first(slot.number)
+        return max(first, len(slot.tokens) - self._traits.window) if self._traits.window else first
 
     def _clear(self, slot: Slot) -> None:
         self._backend.clear(slot.number)
@@ -224,7 +229,7 @@ class Tiers:
         state = self._backend.save(kept.number)
         if state is None or kept.session is None:
             return None
-        return HostCopy(kept.session, kept.tokens[:], state, self._backend.first(kept.number))
+        return HostCopy(kept.session, kept.tokens[:], state, self._first_saved(kept))
 
     # --- running --------------------------------------------------------------------------------------------------
 

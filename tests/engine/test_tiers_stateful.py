@@ -148,7 +148,8 @@ class Simulation:
         if self.parking:
             self.now += seconds
             while (wait := self.parking.idle()) is not None and wait <= 0.05:
-                self.parking._writer.rest(60)
+                self.now += wait
+                self.parking._writer.rest(60 if wait == 0.05 else 0)
 
     def park(self):
         if self.parking:
