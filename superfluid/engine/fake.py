@@ -31,6 +31,8 @@ _MAX_BATCH = 2048
 class FakeModel:
     """What the fake pretends to be.
 
+    With `room`, a decode has room for as many tokens only, less those of every sequence that is not empty.
+
     Drawn tokens lie in `low` to `vocabulary - 1`; about one draw in `end_every` is the end token `end` (0: never).
     Each `fail_every`-th decode fails, each `no_room_every`-th finds no room for several sequences; likewise saves
     and restores. `delay_us` is slept for each row decoded. `load_error` makes the load fail.
@@ -44,6 +46,7 @@ class FakeModel:
     recurrent: int = 0
     fail_every: int = 0
     no_room_every: int = 0
+    room: int = 0
     delay_us: int = 0
     save_fails_every: int = 0
     restore_fails_every: int = 0
@@ -152,6 +155,9 @@ class FakeBackend:
             return Decoded.FAILED
         self._execute_copies()
         crowded = self.model.no_room_every and self._decodes % self.model.no_room_every == 0 and len(batch) > 1
+        if self.model.room:
+            free = self.model.room - sum(stream.length > 0 for stream in self._streams)
+            crowded = bool(crowded) or sum(len(stretch.tokens) for stretch in batch) > free
         if crowded or any(stretch.start + len(stretch.tokens) > self._traits.context for stretch in batch):
             return Decoded.NO_ROOM
         self._contexts = []

@@ -205,16 +205,20 @@ class Rounds:
             shares.append(_Share(lane, slot, Stretch(slot.number, at, lane.tokens[at : at + count], draws)))
         return shares
 
-    def _compute(self, shares: Sequence[_Share], drawn: list[tuple[int, int]]) -> None:
-        """Decode, draw, and settle what came of it; lanes that do not fit together are tried alone."""
+    def _compute(self, shares: Sequence[_Share], drawn: list[tuple[int, int]], *, may_evict: bool = True) -> None:
+        """Decode, draw, and settle what came of it. Where there is no room, an idle sequence goes; then lanes are
+        tried alone, and a lane's tokens by halves; one that fits no token fails."""
         result = self._backend.decode([share.stretch for share in shares])
         if result is Decoded.DONE:
             self._tiers.settle()
             for index, share in enumerate(shares):
                 self._advance(index, share, drawn)
-        elif result is Decoded.NO_ROOM and len(shares) > 1:
-            for share in shares:
-                self._compute([share], drawn)
+        elif result is Decoded.NO_ROOM and may_evict and self._tiers.evict_idle():
+            self._compute(shares, drawn, may_evict=False)
+        elif result is Decoded.NO_ROOM and (smaller := _smaller(shares)):
+            for share in smaller:
+                if share.lane.open:
+                    self._compute([share], drawn, may_evict=False)
         else:
             for share in shares:
                 self._tiers.discard(share.lane.number)
@@ -237,3 +241,16 @@ class Rounds:
             drawn.append((lane.number, token))
         elif not lane.limit and not lane.remaining:
             lane.finish = Finish.LENGTH
+
+
+def _smaller(shares: Sequence[_Share]) -> list[_Share]:
+    """The shares one by one; of a single one, its halves; nothing where it is one token."""
+    if len(shares) > 1:
+        return list(shares)
+    (share,) = shares
+    stretch, half = share.stretch, len(share.stretch.tokens) // 2
+    if not half:
+        return []
+    first = Stretch(stretch.sequence, stretch.start, stretch.tokens[:half], False)
+    second = Stretch(stretch.sequence, stretch.start + half, stretch.tokens[half:], stretch.draws)
+    return [_Share(share.lane, share.slot, first), _Share(share.lane, share.slot, second)]

@@ -141,13 +141,7 @@ class Tiers:
         return slot
 
     def _victim(self, keep: Collection[int], *, besides: Slot | None = None, restoring: bool = False) -> Slot | None:
-        """The sequence to give up: a free one, else the idle one, else the waiting lane's; of several, one that is
-        not held, unused for longest."""
-
-        def rank(slot: Slot) -> tuple[int, int, int]:
-            held = 0 if slot.session is None else self._held.get(slot.session, 0)
-            return (0 if slot.free else 1 if slot.idle else 2), held, slot.used
-
+        """The sequence to give up, a free one where there is one."""
         candidates = [
             slot
             for slot in self._slots
@@ -155,7 +149,21 @@ class Tiers:
             and (slot.lane is None or slot.lane not in keep)
             and not (restoring and (slot.copied or slot.lent))
         ]
-        return min(candidates, key=rank, default=None)
+        return min(candidates, key=self._rank, default=None)
+
+    def evict_idle(self) -> bool:
+        """Give up an idle sequence for a decode that found no room: whether there was one."""
+        idle = [slot for slot in self._slots if slot.idle and not slot.copied and not slot.lent]
+        if not idle:
+            return False
+        self._evict(min(idle, key=self._rank))
+        return True
+
+    def _rank(self, slot: Slot) -> tuple[int, int, int]:
+        """What goes first: a free one, else the idle one, else the waiting lane's; of several, one that is not held,
+        unused for longest."""
+        held = 0 if slot.session is None else self._held.get(slot.session, 0)
+        return (0 if slot.free else 1 if slot.idle else 2), held, slot.used
 
     def _evict(self, slot: Slot) -> None:
         self._save(slot)

@@ -1,0 +1,71 @@
+"""What a round does where the memory is short."""
+
+import pytest
+
+from superfluid.engine.fake import FakeBackend, FakeModel
+from superfluid.engine.rounds import Rounds
+from superfluid.engine.sequences import Tiers
+from superfluid.engine.threads import Fixed
+from superfluid.protocol.codes import Fault, Finish
+from superfluid.protocol.records import GenParams
+from superfluid.protocol.ticks import IN_HOST, LaneStart, Tick, pack, unpack
+
+PROMPT = list(range(100, 120))
+
+
+class Bench:
+    """Rounds over a fake backend that has room for so many tokens in a decode, one less for each sequence in use."""
+
+    def __init__(self, room, sequences=4):
+        self.model = FakeModel(room=room)
+        self.backend = FakeBackend(self.model, 256, sequences, lambda seconds: None)
+        self.rounds = Rounds(
+            self.backend, Tiers(self.backend, 1 << 20), Fixed(1), lambda drawn: None, lambda n: False
+        )
+        self.kv = {}
+
+    def run(self, *prompts, first=1, limit=3):
+        starts = [LaneStart(n, n, pack(tokens), GenParams(), 0, limit) for n, tokens in enumerate(prompts, first)]
+        outcome = self.rounds.run(Tick(1, 20, 512, 1000, tuple(starts), tuple(start.lane for start in starts), ()))
+        self.rounds.check()
+        self.kv |= {change.session: change.tier for change in outcome.kv}
+        return outcome.lanes
+
+    def right(self, prompt, lane):
+        tokens = list(prompt)
+        for token in unpack(lane.drawn):
+            assert token == self.model.oracle(tokens, None)
+            tokens.append(token)
+        return lane.finish == Finish.LENGTH
+
+
+def test_a_prompt_goes_in_by_halves():
+    bench = Bench(room=7)
+    (lane,) = bench.run(PROMPT)
+    assert bench.right(PROMPT, lane)
+    assert lane.prefilled == len(PROMPT)
+
+
+def test_lanes_are_tried_alone():
+    bench = Bench(room=22)
+    lanes = bench.run(PROMPT, PROMPT[::-1])
+    assert bench.right(PROMPT, lanes[0])
+    assert bench.right(PROMPT[::-1], lanes[1])
+
+
+def test_an_idle_sequence_goes_first_and_is_not_lost():
+    bench = Bench(room=20)
+    bench.run(PROMPT)
+    (lane,) = bench.run(PROMPT[::-1], first=2)
+    assert bench.right(PROMPT[::-1], lane)
+    assert bench.kv[1] == IN_HOST
+    assert bench.run(PROMPT, first=1)[0].warm == len(PROMPT) - 1
+
+
+@pytest.mark.parametrize("limit", [0, 3])
+def test_what_fits_no_token_fails_alone(limit):
+    bench = Bench(room=1)
+    (lane,) = bench.run(PROMPT, limit=limit)
+    assert (lane.finish, lane.fault) == (Finish.ERROR, Fault.OUT_OF_MEMORY)
+
+    assert bench.backend.last(0) == -1
