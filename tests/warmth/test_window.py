@@ -119,9 +119,6 @@ def test_a_little_more_than_the_window(daemon, story):
             check(story, answer_of(client, session)[0])
 
 
-@pytest.mark.xfail(
-    strict=True, reason="engine: HostCopy.first tells the live sequence's first, not the saved state's"
-)
 def test_host_memory_keeps_only_the_window(daemon):
     """A fork behind the window of what lies in host memory: there, the sliding layers have nothing to attend to."""
     with daemon.client() as client:
