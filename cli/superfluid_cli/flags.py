@@ -22,7 +22,7 @@ def option(
         help=help,
         metavar=metavar if parser is not None else None,
         parser=parser,
-        envvar="SUPERFLUID_" + flag.removeprefix("--").replace("-", "_").upper(),
+        envvar="SUPERFLUID_" + flag.partition("/")[0].removeprefix("--").replace("-", "_").upper(),
         show_envvar=True,
         show_default=default,
     )

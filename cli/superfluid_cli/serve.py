@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from superfluid_cli import http_flags, places, terminal, values, web_flags
+from superfluid_cli import http_flags, kv_flags, places, terminal, values, web_flags
 from superfluid_cli.exits import Exit, UsageError
 from superfluid_cli.flags import option as _option
 
@@ -88,7 +88,7 @@ DrainTimeout = Annotated[
         "--drain-timeout",
         metavar="TIME",
         parser=values.duration,
-        help="How long replies in progress may go on at shutdown: 60, 30s, 2m.",
+        help="How long a shutdown may take: streams end, KV is parked, the log is flushed. 60, 30s, 2m.",
         default="60s",
     ),
 ]
@@ -130,6 +130,13 @@ def serve(
     threads: Threads = None,
     gpu_layers: GpuLayers = None,
     kv_host_mb: KvHost = None,
+    kv_type: kv_flags.KvType = "f16",
+    park: kv_flags.Park = False,
+    park_dir: kv_flags.ParkDir = None,
+    park_budget_gb: kv_flags.ParkBudget = 20 << 30,
+    pin_budget_pct: kv_flags.PinBudget = 50,
+    class_lanes: kv_flags.ClassLanes = None,
+    max_queue: kv_flags.MaxQueue = 256,
     drain_timeout: DrainTimeout = 60.0,
     log_filter: LogFilter = None,
     verbose: Verbose = False,
@@ -150,7 +157,7 @@ def serve(
     web_origin: web_flags.WebOrigin = None,
     no_tui: NoTui = False,
 ) -> int:
-    """Load a model and serve sessions on it until SIGTERM or Ctrl-C, which let replies in progress finish."""
+    """Load a model and serve sessions on it until SIGTERM or Ctrl-C, which end what is being generated."""
     log_file = _one_of(ctx, "log_file", log_file, "log_dir", log_dir and log_dir / "serve.log")
     host, port = http or http_flags.DEFAULT
     listener = {
@@ -177,6 +184,13 @@ def serve(
         "threads": values.unless_auto(threads),
         "gpu_layers": values.unless_auto(gpu_layers),
         "kv_host_bytes": values.unless_auto(kv_host_mb),
+        "kv_type": kv_type,
+        "park": park,
+        "park_dir": park_dir and park_dir.absolute(),
+        "park_bytes": park_budget_gb,
+        "pin_budget_pct": pin_budget_pct,
+        "class_lanes": class_lanes or (),
+        "max_queue": max_queue,
         "drain_timeout": drain_timeout,
         "log_file": log_file,
         "log_filter": level or "info",

@@ -81,7 +81,7 @@ def fraction(low: float, high: float | None) -> Callable[[str], float]:
 
 def size(unit: int) -> Callable[[str], int]:
     """A parser of sizes in bytes: `512MiB`, `1.5GiB`; a bare number counts units of `unit` bytes."""
-    bare = {1 << 20: "MiB", 1: "bytes"}[unit]
+    bare = {1 << 30: "GiB", 1 << 20: "MiB", 1: "bytes"}[unit]
 
     def parse(text: str) -> int:
         digits, suffix = _split(text)

@@ -65,6 +65,10 @@ class ServeConfig:
     park_bytes: int = 20 << 30
     pin_budget_pct: int = 50
     """how much of the host memory for KV pins may take"""
+    class_lanes: tuple[tuple[int, int], ...] = ()
+    """(class, most lanes) for the classes that have a cap"""
+    max_queue: int = 256
+    """generations that may wait for a lane"""
     drain_timeout: float = 60.0
     log_file: Path | None = None
     """None is `<sessions>/logs/serve.log`"""

@@ -105,6 +105,8 @@ async def _run(parts: _Parts) -> None:
     except StoreError as fault:
         raise StartError(f"the session log cannot be read: {fault}") from fault
     room = EngineRoom(book, bus, _load(parts), config.worker_argv, observer.notice)
+    room.schedule.class_lanes = dict(config.class_lanes)
+    room.schedule.max_waiting = config.max_queue
     ready = await _load_model(room, stop, observer)
     if ready is None:
         return
