@@ -5,7 +5,8 @@
 - `backend`    what the rest needs of an inference library; `llama` is the real one, `fake` a small verified one
 - `sampling`   what a draw depends on
 - `radix`      an index of token lists by prefix
-- `host`       copies of KV in host memory;  `artifact`  the file format of KV on disk;  `parks`  the directory of it
+- `host`       copies of KV in host memory, and checkpoints
+- `artifact`   the file format of KV on disk;  `parks`  the directory of it
 - `matching`   what of all that serves a lane, up to where (`prefixes`)
 - `sequences`  who holds which sequence (`slots`), and where KV comes from
 - `parking`    when KV goes to disk;  `park_writer`  the thread that writes it

@@ -109,6 +109,17 @@ class Backend(Protocol):
     def restore(self, sequence: int, state: State) -> bool:
         """Put a saved state into an empty sequence. After false the sequence must be cleared."""
 
+    def save_partial(self, sequence: int) -> State | None:
+        """What `rewind` needs to come back to where the sequence is now: of layers that do not keep the past, their
+        window or running state. None where that failed, or there are no such layers."""
+
+    def partial_size(self, sequence: int) -> int:
+        """The number of bytes that `save_partial` would give."""
+
+    def rewind(self, sequence: int, length: int, partial: State) -> bool:
+        """Cut back to `length` tokens, where `partial` was taken of a sequence of the same tokens. The sequence must
+        hold that many, and no copy of or into it may wait. After false it must be cleared."""
+
     def first(self, sequence: int) -> int:
         """The smallest position from which on everything is there, -1 for an empty sequence."""
 

@@ -24,6 +24,7 @@ _SLACK = 4
 _GONE = 0xFFFFFFFF
 _HEADER = struct.Struct("<III")
 _MAGIC = 0x464B5653
+_PARTIAL_MAGIC = 0x464B5650
 _MAX_BATCH = 2048
 
 
@@ -245,6 +246,33 @@ class FakeBackend:
         stream.buffer[: len(held)] = held
         stream.length, stream.first = len(held), first
         return bool(magic == _MAGIC and len(held) == length)
+
+    def partial_size(self, sequence: int) -> int:
+        return len(self._partial(self._streams[sequence]))
+
+    def save_partial(self, sequence: int) -> State | None:
+        if not (self.model.window or self.model.recurrent):
+            return None
+        return self._partial(self._streams[sequence])
+
+    def _partial(self, stream: _Stream) -> bytes:
+        """The running state knows everything, a window its last tokens."""
+        first = 0 if self.model.recurrent else max(stream.first, stream.length - self.model.window)
+        kept = stream.buffer[first : stream.length]
+        return _HEADER.pack(_PARTIAL_MAGIC, stream.length, first) + kept.tobytes()
+
+    def rewind(self, sequence: int, length: int, partial: State) -> bool:
+        stream = self._streams[sequence]
+        assert stream.length >= length, "the attention part does not cover a partial state"
+        self._restores += 1
+        magic, held, first = _HEADER.unpack_from(partial)
+        assert (magic, held) == (_PARTIAL_MAGIC, length), "a partial state of another length"
+        spoilt = bool(self.model.restore_fails_every and self._restores % self.model.restore_fails_every == 0)
+        if not spoilt:
+            stream.buffer[first:length] = array("I", partial[_HEADER.size :])
+            stream.length = length
+            stream.first = 0 if self.model.recurrent and not self.model.window else first
+        return not spoilt
 
     def first(self, sequence: int) -> int:
         stream = self._streams[sequence]

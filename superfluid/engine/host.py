@@ -2,12 +2,15 @@
 
 Copies of *held* sessions go last, the last one on the list before the others; but held copies keep no more than
 `held_bytes` from others: past it, in the order of the list, they count like all.
+
+*Checkpoints* are partial copies, of layers that do not keep the past, as they were after some turn. With the rest of
+a longer sequence they bring it back to there. They share the budget, of which they take at most a quarter.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from superfluid.engine.backend import State
@@ -16,12 +19,20 @@ from superfluid.engine.radix import RadixIndex
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostCopy:
-    """One saved sequence: what it held, whose it was, and the smallest position that the state really has."""
+    """One saved sequence: what it held, whose it was, and the smallest position that the state really has. A
+    `partial` one is a checkpoint."""
 
     session: int
     tokens: array[int]
     state: State
     first: int
+    partial: bool = False
+
+
+CHECKPOINTS = 8
+"""The most that one session has. Where there are more, those go that lie closest to others."""
+
+_CHECKPOINT_SHARE = 4
 
 
 class HostCopies:
@@ -34,6 +45,9 @@ class HostCopies:
         self._bytes = 0
         self._copies: dict[int, HostCopy] = {}
         self.index: RadixIndex[HostCopy] = RadixIndex()
+        """whole copies"""
+        self.checkpoints: RadixIndex[HostCopy] = RadixIndex()
+        self._checkpoint_bytes = 0
         self.displaced: Callable[[HostCopy], object] = lambda _: None
         """told of each copy that goes for want of room"""
 
@@ -45,11 +59,17 @@ class HostCopies:
     def bytes(self) -> int:
         return self._bytes
 
+    @property
+    def checkpoint_limit(self) -> int:
+        """How many bytes a checkpoint may have: so that a session can have some."""
+        return self._budget // _CHECKPOINT_SHARE // 2
+
     def __iter__(self) -> Iterator[HostCopy]:
-        return iter(tuple(self._copies.values()))
+        """The whole copies."""
+        return iter([copy for copy in self._copies.values() if not copy.partial])
 
     def __len__(self) -> int:
-        return len(self._copies)
+        return len(self.index)
 
     def hold(self, sessions: Sequence[int]) -> None:
         """Copies of these sessions go after all others; replaces the list before."""
@@ -60,7 +80,8 @@ class HostCopies:
         those that go after it."""
         self._copies[id(copy)] = copy
         self._bytes += len(copy.state)
-        self.index.add(copy.tokens, copy)
+        self._index_of(copy).add(copy.tokens, copy)
+        self._checkpoint_bytes += len(copy.state) if copy.partial else 0
         going = []
         excess = self._bytes - self._budget
         if excess > 0:
@@ -72,8 +93,28 @@ class HostCopies:
         fits = excess <= 0
         for gone in going if fits else [copy]:
             self.drop(gone)
-            self.displaced(gone)
+            if not gone.partial:
+                self.displaced(gone)
+        if copy.partial:
+            self._thin_out(copy.session)
         return fits
+
+    def _thin_out(self, session: int) -> None:
+        """Bound the checkpoints of a session by number, and all of them by bytes."""
+        own = sorted(self._partial_of(session), key=lambda copy: len(copy.tokens))
+        while len(own) > CHECKPOINTS:
+            # The last one stays, and of the others the one before the smallest step goes.
+            steps = [len(own[place + 1].tokens) - len(own[place].tokens) for place in range(len(own) - 1)]
+            self.drop(own.pop(steps.index(min(steps))))
+        for copy in tuple(self._copies.values()):
+            if copy.partial and self._checkpoint_bytes * _CHECKPOINT_SHARE > self._budget:
+                self.drop(copy)
+
+    def _partial_of(self, session: int) -> list[HostCopy]:
+        return [copy for copy in self._copies.values() if copy.partial and copy.session == session]
+
+    def _index_of(self, copy: HostCopy) -> RadixIndex[HostCopy]:
+        return self.checkpoints if copy.partial else self.index
 
     def _first_to_go(self, added: HostCopy) -> list[HostCopy]:
         """What `added` may displace, in order. It displaces no held copy that goes after it."""
@@ -102,11 +143,23 @@ class HostCopies:
     def drop(self, copy: HostCopy) -> None:
         if self._copies.pop(id(copy), None) is not None:
             self._bytes -= len(copy.state)
-            self.index.remove(copy.tokens, copy)
+            self._index_of(copy).remove(copy.tokens, copy)
+            self._checkpoint_bytes -= len(copy.state) if copy.partial else 0
+
+    def forget(self, sessions: Collection[int]) -> None:
+        """Drop everything of these sessions, checkpoints too."""
+        for copy in tuple(self._copies.values()):
+            if copy.session in sessions:
+                self.drop(copy)
 
     def check(self) -> None:
         """Raise AssertionError where the books do not balance."""
         assert self._bytes == sum(len(copy.state) for copy in self._copies.values())
         assert self._bytes <= self._budget
-        assert len(self.index) == len(self._copies)
+        assert len(self.index) + len(self.checkpoints) == len(self._copies)
+        partial = [copy for copy in self._copies.values() if copy.partial]
+        assert len(partial) == len(self.checkpoints)
+        assert self._checkpoint_bytes == sum(len(copy.state) for copy in partial)
+        assert self._checkpoint_bytes * _CHECKPOINT_SHARE <= self._budget
         self.index.check()
+        self.checkpoints.check()

@@ -32,6 +32,7 @@ _GPU_TYPES = (1, 2)
 _GGML_TYPES = {"f16": c.GGML_TYPE_F16, "q8_0": c.GGML_TYPE_Q8_0, "q4_0": c.GGML_TYPE_Q4_0}
 _KV_SIZE = re.compile(r"^llama_(?:kv_cache|memory_recurrent)\w*: size = +([\d.]+) MiB")
 _SWA_FULL = False
+_PARTIAL = c.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
 _OFFLOADED = re.compile(r"offloaded (\d+)/\d+ layers")
 _NOT_ENOUGH = "not enough memory for the KV of {sequences} sequences of {context} tokens, {bytes} bytes{why}"
 
@@ -276,6 +277,26 @@ class LlamaBackend:
         kind = ctypes.c_uint8 * len(state)
         view = kind.from_buffer(state) if isinstance(state, bytearray) else kind.from_buffer_copy(state)
         return bool(c.llama_state_seq_set_data(self._context, view, len(state), sequence) == len(state))
+
+    def partial_size(self, sequence: int) -> int:
+        return int(c.llama_state_seq_get_size_ext(self._context, sequence, _PARTIAL))
+
+    def save_partial(self, sequence: int) -> State | None:
+        if not (self._traits.window or self._traits.recurrent):
+            return None
+        state = bytearray(self.partial_size(sequence))
+        if not state:
+            return None
+        view = (ctypes.c_uint8 * len(state)).from_buffer(state)
+        written = c.llama_state_seq_get_data_ext(self._context, view, len(state), sequence, _PARTIAL)
+        return state if written == len(state) else None
+
+    def rewind(self, sequence: int, length: int, partial: State) -> bool:
+        kind = ctypes.c_uint8 * len(partial)
+        view = kind.from_buffer(partial) if isinstance(partial, bytearray) else kind.from_buffer_copy(partial)
+        read = c.llama_state_seq_set_data_ext(self._context, view, len(partial), sequence, _PARTIAL)
+        # In this order: recurrent layers refuse to be cut, until they are where the cut would bring them.
+        return bool(read == len(partial)) and self.cut(sequence, length)
 
     def first(self, sequence: int) -> int:
         return int(c.llama_memory_seq_pos_min(self._memory, sequence))

@@ -28,11 +28,13 @@ Kept = TypeVar("Kept", HostCopy, Artifact)
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Something that can serve the first `length` tokens; `cost` ranks equals."""
+    """Something that can serve the first `length` tokens, with the help of a checkpoint or without; `cost` ranks
+    equals."""
 
     length: int
     cost: int
     source: Slot | HostCopy | Artifact
+    checkpoint: HostCopy | None = None
 
     @property
     def worth(self) -> int:
@@ -52,9 +54,18 @@ class Matcher:
         self._tokens = tokens
         self._limit = limit
         self._matches: list[Match] = []
+        self._checkpoints: list[HostCopy] = []
 
     def best_first(self) -> list[Match]:
         return sorted(self._matches, key=lambda match: (-match.worth, match.cost))
+
+    def use(self, checkpoints: RadixIndex[HostCopy]) -> None:
+        """Partial states that may help where a sequence cannot just be cut. Call this first."""
+        for shared, checkpoint in checkpoints.ranked(self._tokens):
+            if not shared:
+                break
+            if shared == len(checkpoint.tokens) <= self._limit:
+                self._checkpoints.append(checkpoint)
 
     def look_at(self, slots: Iterable[Slot]) -> None:
         """Sequences: these few are compared one by one, since they grow with every round."""
@@ -64,7 +75,9 @@ class Matcher:
                 continue
             first = self._backend.first(slot.number) if self._traits.window else 0
             shared = common(slot.tokens, self._tokens)
-            self._consider(slot, 0 if own else 1, shared, len(slot.tokens), first, own=own)
+            # Where a copy waits for its decode, a checkpoint restored would be overwritten by it, or copied along.
+            waits = slot.copied or (own and slot.lent)
+            self._consider(slot, 0 if own else 1, shared, first, own=own, rewinds=not waits)
 
     def look_up(self, index: RadixIndex[Kept], cost: int) -> None:
         """Host copies or artifacts, of which there may be hundreds."""
@@ -74,12 +87,25 @@ class Matcher:
                 return
             if len(kept.tokens) <= self._traits.context:
                 own = kept.session == self._session
-                found += self._consider(kept, cost, shared, len(kept.tokens), kept.first, own=own)
+                found += self._consider(kept, cost, shared, kept.first, own=own)
 
     def _consider(
-        self, source: Slot | HostCopy | Artifact, cost: int, shared: int, held: int, first: int, *, own: bool
+        self,
+        source: Slot | HostCopy | Artifact,
+        cost: int,
+        shared: int,
+        first: int,
+        *,
+        own: bool,
+        rewinds: bool = True,
     ) -> bool:
-        match = Match(usable(self._traits, shared, held, first, self._limit), cost, source)
+        length = usable(self._traits, shared, len(source.tokens), first, self._limit)
+        match = Match(length, cost, source)
+        # They come longest first: the first one that the source covers.
+        covered = (one for one in self._checkpoints if len(one.tokens) <= shared) if rewinds else iter(())
+        checkpoint = next(covered, None)
+        if checkpoint is not None and len(checkpoint.tokens) > length:
+            match = Match(len(checkpoint.tokens), cost, source, checkpoint)
         if match.worth < (1 if own else WORTH_MOVING):
             return False
         self._matches.append(match)

@@ -74,6 +74,7 @@ class Tiers:
     def _matches(self, session: int, tokens: array[int], limit: int) -> list[Match]:
         """What could serve, best first."""
         matcher = Matcher(self._backend, session, tokens, limit)
+        matcher.use(self._host.checkpoints)
         matcher.look_at(self._slots)
         matcher.look_up(self._host.index, 2)
         if self._parks is not None:
@@ -83,33 +84,37 @@ class Tiers:
     def _take(self, match: Match, session: int, keep: Collection[int]) -> Slot | None:
         source = match.source
         if isinstance(source, Artifact):
-            return self._fetch(source, match.length, keep)
+            return self._fetch(source, match, keep)
         if isinstance(source, HostCopy):
-            return self._import(source, match.length, keep)
+            return self._import(source, match, keep)
         if source.idle and source.session == session:
-            return source if self._cut(source, match.length) else None
+            return source if self._cut(source, match) else None
+        if match.checkpoint is not None:
+            # By way of host memory: what is restored into a sequence that waits for its copy would be overwritten.
+            copy = self.copy_of(source)
+            return None if copy is None else self._import(copy, match, keep)
         target = self._victim(keep, besides=source)
         takeable = source.lane is None or source.lane not in keep
         if takeable and (target is None or self._loss(target, 0) > self._loss(source, match.length)):
             self._save(source)
-            return source if self._cut(source, match.length) else None
+            return source if self._cut(source, match) else None
         if target is None:
             return None
         self._evict(target)
         self._backend.copy(source.number, target.number)
         target.tokens = source.tokens[:]
         target.copied = source.lent = True
-        return target if self._cut(target, match.length) else None
+        return target if self._cut(target, match) else None
 
-    def _fetch(self, artifact: Artifact, length: int, keep: Collection[int]) -> Slot | None:
+    def _fetch(self, artifact: Artifact, match: Match, keep: Collection[int]) -> Slot | None:
         assert self._parks is not None
         copy = self._parks.read(artifact)
         if copy is None:
             return None
         self._host.add(copy)
-        return self._import(copy, length, keep)
+        return self._import(copy, match, keep)
 
-    def _import(self, copy: HostCopy, length: int, keep: Collection[int]) -> Slot | None:
+    def _import(self, copy: HostCopy, match: Match, keep: Collection[int]) -> Slot | None:
         slot = self._vacate(keep, restoring=True)
         if slot is None:
             return None
@@ -121,15 +126,22 @@ class Tiers:
             self._clear(slot)
             return None
         slot.tokens = copy.tokens[:]
-        return slot if self._cut(slot, length) else None
+        return slot if self._cut(slot, match) else None
 
-    def _cut(self, slot: Slot, length: int) -> bool:
-        """Keep `length` tokens of a sequence that `usable` found fit for it; false leaves it cleared."""
-        if length < len(slot.tokens):
-            if not self._backend.cut(slot.number, length) or self._backend.last(slot.number) != length - 1:
-                self._clear(slot)
-                return False
-            del slot.tokens[length:]
+    def _cut(self, slot: Slot, match: Match) -> bool:
+        """Keep as many tokens of a sequence as the match found it fit for; false leaves it cleared."""
+        length, checkpoint = match.length, match.checkpoint
+        if length == len(slot.tokens):
+            return True
+        if checkpoint is None:
+            done = self._backend.cut(slot.number, length)
+        else:
+            self._host.touch(checkpoint)
+            done = self._backend.rewind(slot.number, length, checkpoint.state)
+        if not done or self._backend.last(slot.number) != length - 1:
+            self._clear(slot)
+            return False
+        del slot.tokens[length:]
         return True
 
     # --- making room ----------------------------------------------------------------------------------------------
@@ -259,6 +271,17 @@ class Tiers:
         slot.lane = None
         if not slot.tokens:
             self._clear(slot)
+        elif self._exact:
+            self._check_point(slot)
+
+    def _check_point(self, slot: Slot) -> None:
+        """Keep what it takes to come back to here: a turn has ended."""
+        if slot.session is None or slot.copied or serves(self._host.checkpoints, slot.tokens, exactly=True):
+            return
+        if self._backend.partial_size(slot.number) <= self._host.checkpoint_limit:
+            state = self._backend.save_partial(slot.number)
+            if state is not None:
+                self._host.add(HostCopy(slot.session, slot.tokens[:], state, 0, partial=True))
 
     def discard(self, lane: int) -> None:
         """The lane's sequence is in no known state: clear it."""
@@ -271,9 +294,7 @@ class Tiers:
         for slot in self._slots:
             if slot.session in sessions:
                 self._clear(slot)
-        for copy in self._host:
-            if copy.session in sessions:
-                self._host.drop(copy)
+        self._host.forget(sessions)
 
     def _touch(self, slot: Slot) -> None:
         self._clock += 1
