@@ -90,3 +90,25 @@ MaxQueue = Annotated[
         default=True,
     ),
 ]
+OsPressure = Annotated[
+    bool,
+    option("--os-pressure/--no-os-pressure", help="Let KV in host memory give way while the machine runs short."),
+]
+PressureHigh = Annotated[
+    int,
+    option(
+        "--pressure-high",
+        parser=values.whole(1, 100),
+        help="Hundredths of memory in use from which on it gives way.",
+        default=True,
+    ),
+]
+PressureLow = Annotated[
+    int,
+    option(
+        "--pressure-low",
+        parser=values.whole(0, 99),
+        help="Hundredths of memory in use below which it comes back.",
+        default=True,
+    ),
+]

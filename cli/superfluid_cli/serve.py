@@ -135,6 +135,9 @@ def serve(
     park_dir: kv_flags.ParkDir = None,
     park_budget_gb: kv_flags.ParkBudget = 20 << 30,
     pin_budget_pct: kv_flags.PinBudget = 50,
+    os_pressure: kv_flags.OsPressure = True,
+    pressure_high: kv_flags.PressureHigh = 85,
+    pressure_low: kv_flags.PressureLow = 70,
     class_lanes: kv_flags.ClassLanes = None,
     max_queue: kv_flags.MaxQueue = 256,
     drain_timeout: DrainTimeout = 60.0,
@@ -189,6 +192,7 @@ def serve(
         "park_dir": park_dir and park_dir.absolute(),
         "park_bytes": park_budget_gb,
         "pin_budget_pct": pin_budget_pct,
+        "pressure": _pressure(os_pressure, pressure_high, pressure_low),
         "class_lanes": class_lanes or (),
         "max_queue": max_queue,
         "drain_timeout": drain_timeout,
@@ -215,6 +219,12 @@ def _one_of(ctx: typer.Context, first: str, here: Any, second: str, there: Any) 
         return here if typed[0] else there
     names = [_FLAGS.get(name, "--" + name.replace("_", "-")) for name in (first, second)]
     raise UsageError(f"{names[0]} and {names[1]} contradict each other: {here} and {there}")
+
+
+def _pressure(look: bool, high: int, low: int) -> tuple[int, int] | None:
+    if low >= high:
+        raise UsageError(f"--pressure-low: expected a number below --pressure-high, {high}, got {low}")
+    return (high, low) if look else None
 
 
 def _wants_http(ctx: typer.Context, named: bool, no_http: bool) -> bool:

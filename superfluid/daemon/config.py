@@ -65,6 +65,9 @@ class ServeConfig:
     park_bytes: int = 20 << 30
     pin_budget_pct: int = 50
     """how much of the host memory for KV pins may take"""
+    pressure: tuple[int, int] | None = (85, 70)
+    """(high, low) hundredths of the machine's memory in use: above high, KV in host memory is halved and halved
+    again, below low it may grow back; None does not look"""
     class_lanes: tuple[tuple[int, int], ...] = ()
     """(class, most lanes) for the classes that have a cap"""
     max_queue: int = 256

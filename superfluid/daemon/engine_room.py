@@ -27,6 +27,7 @@ from superfluid.protocol.ticks import (
     Hold,
     Interrupt,
     KvChange,
+    Limit,
     Load,
     Outcome,
     Park,
@@ -74,7 +75,8 @@ class EngineRoom:
         self._tickets: dict[int, trio.Event] = {}
         self._parked: trio.Event | None = None
         self._held: Hold | None = None
-        self._orders: list[Forget | Hold | Park] = []
+        self._limit: Limit | None = None
+        self._orders: list[Forget | Hold | Limit | Park] = []
         """what the worker is to be told between ticks"""
         self._work = trio.Event()
         self._interrupt = trio.Event()
@@ -117,6 +119,17 @@ class EngineRoom:
             self._held = Hold(tuple(sessions))
             self._order(self._held)
 
+    def limit(self, host_bytes: int | None) -> None:
+        """Let so much KV lie in host memory; None is what the settings say."""
+        limit = Limit(self._load.host_bytes if host_bytes is None else host_bytes)
+        self._limit = None if host_bytes is None else limit
+        self._order(limit)
+
+    @property
+    def host_bytes(self) -> int:
+        """How much KV may lie in host memory by the settings."""
+        return self._load.host_bytes
+
     async def park(self, seconds: float) -> None:
         """Have what KV is held written to disk, as far as the time goes. For an engine room that has come to rest."""
         if self._worker is None or not self._load.park or seconds <= 0:
@@ -125,7 +138,7 @@ class EngineRoom:
         self._order(Park(int(seconds * 1000)))
         await self._parked.wait()
 
-    def _order(self, order: Forget | Hold | Park) -> None:
+    def _order(self, order: Forget | Hold | Limit | Park) -> None:
         self._orders.append(order)
         self._wake(interrupt=True)
 
@@ -143,8 +156,7 @@ class EngineRoom:
             self.ready = ready = await self._load_model(worker, progress)
             self.threads = ready.threads
             self._mirror(ready.kv)
-            if self._held is not None:
-                self._orders.append(self._held)
+            self._orders += [order for order in (self._held, self._limit) if order is not None]
         except BaseException:
             worker.kill()  # it has nothing to lose, and may be deep in a load
             await worker.stop()

@@ -29,6 +29,7 @@ from superfluid.daemon.generating import Generating
 from superfluid.daemon.keeping import Keeping
 from superfluid.daemon.logging_setup import BadFilter, open_log, parse_filter
 from superfluid.daemon.pinning import Pinning
+from superfluid.daemon.pressure import Pressure, memory_in_use
 from superfluid.daemon.reading import Reading
 from superfluid.daemon.served import ServedModel
 from superfluid.daemon.stopping import StopSignal
@@ -114,6 +115,8 @@ async def _run(parts: _Parts) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(room.run)
         nursery.start_soon(cases.pinning.run)
+        if config.pressure is not None:
+            nursery.start_soon(Pressure(room, *config.pressure, memory_in_use, observer.notice).run)
         async with trio.open_nursery() as accepting:
             for transport in parts.transports:
                 accepting.start_soon(transport.serve, cases, activity, nursery)

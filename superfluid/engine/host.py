@@ -146,6 +146,16 @@ class HostCopies:
             self._index_of(copy).remove(copy.tokens, copy)
             self._checkpoint_bytes -= len(copy.state) if copy.partial else 0
 
+    def limit(self, budget: int) -> None:
+        """Change the budget; what does not fit any more goes, oldest use first and held sessions' last."""
+        self._budget = budget
+        for copy in sorted(self._copies.values(), key=lambda copy: copy.session in self._held):
+            over = self._checkpoint_bytes * _CHECKPOINT_SHARE > budget
+            if self._bytes > budget or (copy.partial and over):
+                self.drop(copy)
+                if not copy.partial:
+                    self.displaced(copy)
+
     def forget(self, sessions: Collection[int]) -> None:
         """Drop everything of these sessions, checkpoints too."""
         for copy in tuple(self._copies.values()):

@@ -47,6 +47,10 @@ class Tiers:
         self._held = {session: len(sessions) - place for place, session in enumerate(sessions)}
         self._host.hold(sessions)
 
+    def limit(self, host_bytes: int) -> None:
+        """So much may lie in host memory from now on."""
+        self._host.limit(host_bytes)
+
     def of_lane(self, lane: int) -> Slot | None:
         """The sequence that a lane owns, None where it has none (any more)."""
         return next((slot for slot in self._slots if slot.lane == lane), None)

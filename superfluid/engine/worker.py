@@ -25,6 +25,7 @@ from superfluid.protocol.ticks import (
     Hold,
     Interrupt,
     KvChange,
+    Limit,
     Load,
     LoadFailed,
     Loading,
@@ -87,6 +88,8 @@ def serve(channel: Channel, open_backend: Opener, *, check: bool = False) -> Non
                     channel.send(Parked(len(parks or ()), written, tiers.changes()))
                 case Hold():
                     tiers.hold(request.sessions)
+                case Limit():
+                    tiers.limit(request.host_bytes)
                 case Load():
                     raise DecodeError("a second Load")
                 case _:

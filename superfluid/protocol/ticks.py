@@ -141,7 +141,14 @@ class Hold:
     sessions: tuple[U64, ...]
 
 
-WorkerRequest = Load | Tick | Interrupt | Forget | Park | Hold
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """From now on, so much KV may lie in host memory; what does not fit goes."""
+
+    host_bytes: U64
+
+
+WorkerRequest = Load | Tick | Interrupt | Forget | Park | Hold | Limit
 
 
 # --- worker to daemon ---------------------------------------------------------------------------------------------

@@ -12,20 +12,22 @@ __all__ = ["daemon"]
 def test_every_flag(cli: Cli, daemon: StandIn) -> None:
     flags = (
         "--kv-type q8_0 --park --park-dir /somewhere/else --park-budget-gb 1.5 --pin-budget-pct 0 "
-        "--class-lanes background=2,agent=6 --max-queue 9"
+        "--class-lanes background=2,agent=6 --max-queue 9 --pressure-high 90 --pressure-low 60"
     )
     assert cli("serve", *flags.split()).code == 0
     config = daemon.configs[0]
     assert (config.kv_type, config.park, config.park_dir) == ("q8_0", True, Path("/somewhere/else"))
     assert (config.park_bytes, config.pin_budget_pct) == (3 << 29, 0)
-    assert (config.class_lanes, config.max_queue) == (((3, 2), (2, 6)), 9)
+    assert (config.class_lanes, config.max_queue, config.pressure) == (((3, 2), (2, 6)), 9, (90, 60))
 
 
 def test_defaults_and_environment(cli: Cli, daemon: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cli("serve").code == 0
     config = daemon.configs[0]
     assert (config.kv_type, config.park, config.park_dir, config.park_bytes) == ("f16", False, None, 20 << 30)
-    assert (config.class_lanes, config.max_queue) == ((), 256)
+    assert (config.class_lanes, config.max_queue, config.pressure) == ((), 256, (85, 70))
+    assert cli("serve", "--no-os-pressure").code == 0
+    assert daemon.configs.pop().pressure is None
     monkeypatch.setenv("SUPERFLUID_PARK", "1")
     monkeypatch.setenv("SUPERFLUID_PARK_BUDGET_GB", "512MiB")
     assert cli("serve").code == 0
@@ -44,6 +46,7 @@ def test_defaults_and_environment(cli: Cli, daemon: StandIn, monkeypatch: pytest
         ("--class-lanes", "nobody=2", "interactive"),
         ("--class-lanes", "agent=0", "1"),
         ("--max-queue", "0", "1"),
+        ("--pressure-low", "85", "below --pressure-high"),
     ],
 )
 def test_bad_values(cli: Cli, daemon: StandIn, flag: str, value: str, expected: str) -> None:
