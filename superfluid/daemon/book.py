@@ -7,7 +7,7 @@ before it is durable; what could not be committed leaves no trace.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -127,6 +127,11 @@ class Book:
             if session not in self._in_use:
                 del self._states[session]
 
+    async def now(self, session: int) -> SessionState:
+        """A copy of the session's state as it is now: for what takes long and must not keep its turn meanwhile."""
+        async with self.writing(session) as state:
+            return state.copy()
+
     async def folded(self, state: SessionState, events: int) -> SessionState:
         """A state of its own: `state`'s session as it was with its first `events` events."""
         if events == state.events:
@@ -203,6 +208,10 @@ class Book:
         for event in events:
             state.apply(event)
         return events
+
+    def doubt(self, sessions: Iterable[int]) -> None:
+        """Look up in the log what is true of these sessions before they are used again."""
+        self._doubtful.update(session for session in sessions if session not in self._passing)
 
     def now_ms(self) -> int:
         return self._clock()

@@ -29,33 +29,32 @@ class Branching:
         if parent is None:
             await self._book.commit_new(child, (event,))
         else:
-            async with self._book.writing(parent):  # so that it is not purged meanwhile
-                await self._book.commit_new(child, (event,))
+            await self._commit(parent, child, (event,))
         return child.id
 
     async def fork(self, session: int, at_event: int, params: GenParams | None) -> int:
         """A session that holds the events before `at_event`."""
-        async with self._book.writing(session) as parent:
-            return await self._fork(parent, decide.fork(parent, at_event, params))
+        parent = await self._book.now(session)
+        return await self._fork(parent, decide.fork(parent, at_event, params))
 
     async def trim(self, session: int, to_event: int) -> int:
-        async with self._book.writing(session) as parent:
-            edits = decide.trim(parent, to_event)
-            if not edits:
-                return await self._fork(parent, decide.fork(parent, to_event, None))
-            return await self._rebase(parent, edits, parent.params)
+        parent = await self._book.now(session)
+        edits = decide.trim(parent, to_event)
+        if not edits:
+            return await self._fork(parent, decide.fork(parent, to_event, None))
+        return await self._rebase(parent, edits, parent.params)
 
     async def rebase(self, session: int, edits: tuple[RebaseEdit, ...], params: GenParams | None) -> int:
         if not edits:
             decide.check_edits(SessionState(session), edits)
-        async with self._book.writing(session) as parent:
-            decide.check_edits(parent, edits)
-            return await self._rebase(parent, edits, decide.check_params(params) if params else parent.params)
+        parent = await self._book.now(session)
+        decide.check_edits(parent, edits)
+        return await self._rebase(parent, edits, decide.check_params(params) if params else parent.params)
 
     async def _fork(self, parent: SessionState, body: Forked) -> int:
         child = await self._child(parent, body.fork_at)
         event = self._first(child, body)
-        await self._book.commit_new(child, (event,))
+        await self._commit(parent.id, child, (event,))
         return child.id
 
     async def _rebase(self, parent: SessionState, edits: tuple[RebaseEdit, ...], params: GenParams) -> int:
@@ -66,8 +65,12 @@ class Branching:
         now = self._book.now_ms()
         # Rendering and folding a long history takes a while: in a thread, on a state that nobody else has.
         rest = await trio.to_thread.run_sync(rebase, child, later, edits, now, self._render)
-        await self._book.commit_new(child, (first, *rest))
+        await self._commit(parent.id, child, (first, *rest))
         return child.id
+
+    async def _commit(self, parent: int, child: SessionState, events: tuple[Event, ...]) -> None:
+        async with self._book.writing(parent):  # it may have been purged while this read and rendered
+            await self._book.commit_new(child, events)
 
     async def _child(self, parent: SessionState, events: int) -> SessionState:
         """The state of a new session that inherits `events` events; of the parent's class as it is now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -13,9 +14,11 @@ from superfluid.daemon.generation import Generation
 from superfluid.daemon.in_flight import InFlight
 from superfluid.protocol.codes import Finish
 from superfluid.protocol.records import Event, Generated
-from superfluid.protocol.refusals import GenerationFailed, Refusal
+from superfluid.protocol.refusals import GenerationFailed, ProtocolRefusal, Refusal
 from superfluid.scheduler.planning import Settled
 from superfluid.sessions.state import SessionState
+
+_LOG = logging.getLogger("superfluid.committing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,12 @@ class Committer:
                 events = await self._commit_records(writing, states)
             except Refusal as refusal:
                 self._lose(batch, refusal)
+                return
+            except Exception:
+                # A bug of ours costs these generations, not the daemon; the log says what is true of their sessions.
+                _LOG.exception("a commit failed")
+                self._book.doubt(states)
+                self._lose(batch, ProtocolRefusal("internal error; the daemon's log says what happened"))
                 return
         for piece, event in zip(writing, events, strict=True):
             if not piece.generation.committed(event, piece.tokens) and piece.finish is Finish.OPEN:

@@ -28,6 +28,9 @@ from superfluid.sessions.state import SessionState
 FAR_OVER = 2
 """A text that must have so many times the tokens of the window is refused uncounted, by a lower bound."""
 
+LAST_TICK = 5.0
+"""Seconds that a session whose client has left stays for the tick under way; one takes a quarter of a second."""
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -70,6 +73,8 @@ class Reply:
         self.prompt_tokens = prompt_tokens
         self.finish = Finish.OPEN
         self.completion_tokens = 0
+        self.whole = False
+        """whether `text` is all of what was drawn, to the end of the turn"""
         self.text = ""
 
     @property
@@ -97,12 +102,16 @@ class Reply:
         await self._generation.ended.wait()
         if self._generation.refusal is not None:
             raise self._generation.refusal
+        if self._generation.lagged:  # some text never got here
+            self.finish = Finish.CANCELLED
+            return
         summary = self._generation.summary
         assert summary is not None
         self.finish, self.completion_tokens = Finish(summary.finish), summary.tokens
         if rest := self._finder.flush():
             self.text += rest
             yield rest
+        self.whole = self.stop is None and self.finish is Finish.END_OF_TURN
 
     def drawn(self) -> tuple[int, ...]:
         """All tokens drawn, the end of turn included."""
@@ -137,8 +146,11 @@ class Conversing:
                 yield reply
             finally:
                 self._generating.abandon(generation)
-                if generation.summary is not None and generation.summary.finish == Finish.END_OF_TURN:
+                if reply.whole:
                     self._replies.keep(reply.text, reply.drawn())
+                # What the tick under way draws still belongs to the session: it stays until the lane is gone.
+                with trio.move_on_after(LAST_TICK, shield=True):
+                    await generation.ended.wait()
 
     async def count(self, ask: Ask) -> int:
         """Prompt tokens of `ask`, the assistant header included. Computes nothing."""

@@ -79,6 +79,7 @@ class EngineRoom:
         self._orders: list[Forget | Hold | Limit | Park] = []
         """what the worker is to be told between ticks"""
         self._work = trio.Event()
+        self._asked = trio.Event()
         self._interrupt = trio.Event()
         self._worker: Worker | None = None
         self._tick: int | None = None
@@ -97,12 +98,18 @@ class EngineRoom:
         preempts = self.schedule.preempts(generation.job)
         self.schedule.submit(generation.job)
         self.in_flight.add(generation)
+        self._asked.set()
         self._wake(interrupt=preempts)
 
     def cancel(self, generation: Generation) -> None:
         """End a generation soon, with finish 4; no effect on one that is ending already."""
         self.schedule.cancel(generation.job.lane)
         self._wake(interrupt=True)
+        if self._worker is None and not generation.job.started:
+            # Nobody plans ticks before the next worker is there: what never ran ends at once, and leaves no record.
+            self.schedule.remove(generation.job)
+            generation.end(Finish.CANCELLED)
+            self.in_flight.release(generation)
 
     async def forget(self, sessions: Sequence[int]) -> None:
         """Return once the worker holds nothing of these sessions any more; at once where there is no worker."""
@@ -139,6 +146,8 @@ class EngineRoom:
         await self._parked.wait()
 
     def _order(self, order: Forget | Hold | Limit | Park) -> None:
+        if self._worker is None:
+            return  # the next one holds nothing yet, and is told of holds and limits when it starts
         self._orders.append(order)
         self._wake(interrupt=True)
 
@@ -220,8 +229,8 @@ class EngineRoom:
         while self._worker is None:
             if self._failures >= FAILURES:
                 self._give_up()
-                self._work = trio.Event()
-                await self._work.wait()
+                self._asked = trio.Event()
+                await self._asked.wait()
             await trio.sleep(BACKOFF[min(self._failures, len(BACKOFF) - 1)])
             self._failures += 1
             self.respawns += 1
@@ -296,8 +305,8 @@ class EngineRoom:
         """Wait for something to do, then one tick."""
         self._interrupt = trio.Event()
         await self._send_orders(worker)
-        cancelled = self.schedule.take_cancelled()
-        if cancelled:
+        # Handing over may take a while, and more may be cancelled or ordered meanwhile.
+        while cancelled := self.schedule.take_cancelled():
             await self._hand_over(pieces, [self._committer.piece(job.lane, Finish.CANCELLED) for job in cancelled])
         now = trio.current_time()
         tick = plan(self.schedule, now)
@@ -308,6 +317,8 @@ class EngineRoom:
             return
         begin(self.schedule, tick, now)
         self._tick = tick.number
+        if self._orders:
+            self._interrupt.set()
         await worker.send(tick)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._pass_interrupt, worker, tick.number)

@@ -64,10 +64,11 @@ class Generating:
                 return None
             if self._room.in_flight.of_session(session) is not None:
                 raise SessionBusy(session)
-            self._room.schedule.check_queue()
             opening = self._opening(state)
             if opening:
-                await self._book.commit_one(state, *opening)
+                # With its place kept: what was refused for a full queue must not have left an opener.
+                with self._room.schedule.reserve():
+                    await self._book.commit_one(state, *opening)
             return self.admit(state, max_tokens, state.qos)
 
     def _opening(self, state: SessionState) -> list[EventBody]:

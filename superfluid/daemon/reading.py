@@ -51,24 +51,25 @@ class Reading:
         )
 
     async def inspect(self, session: int) -> SessionInspection:
-        async with self._book.writing(session) as state:
-            events = await self._book.read(session, 0, state.events)
-            return SessionInspection(
-                summary=self._book.live(session).summary(),
-                params=state.params,
-                epoch=state.epoch,
-                last_finish=state.last_finish,
-                qos_class=state.qos,
-                batch_invariant=state.batch_invariant,
-                pin_deadline_unix_ms=state.pin_deadline_ms,
-                behavior_fingerprint=state.fingerprint,
-                open_tool_calls=tuple((call_id, c.name, c.arguments) for call_id, c in state.open_calls),
-                tier=self._tier(session),
-                tokens=tuple(state.tokens),
-                events=events,
-                wal_version=LOG_VERSION,
-                store_id=StoreId(self._book.store_id),
-            )
+        state = await self._book.now(session)
+        summary = self._book.live(session).summary()
+        events = await self._book.read(session, 0, state.events)
+        return SessionInspection(
+            summary=summary,
+            params=state.params,
+            epoch=state.epoch,
+            last_finish=state.last_finish,
+            qos_class=state.qos,
+            batch_invariant=state.batch_invariant,
+            pin_deadline_unix_ms=state.pin_deadline_ms,
+            behavior_fingerprint=state.fingerprint,
+            open_tool_calls=tuple((call_id, c.name, c.arguments) for call_id, c in state.open_calls),
+            tier=self._tier(session),
+            tokens=tuple(state.tokens),
+            events=events,
+            wal_version=LOG_VERSION,
+            store_id=StoreId(self._book.store_id),
+        )
 
     def _tier(self, session: int) -> Tier:
         if self._room.in_flight.of_session(session) is not None:

@@ -39,6 +39,8 @@ class Job:
     """prompt tokens not computed yet; None before the first tick"""
     started: bool = False
     """the worker knows the lane"""
+    ran: int = 0
+    """the last tick it took part in"""
     waits_since: float | None = None
     """when it began to wait for a lane; None while it has one"""
     lifted_to: int = Qos.BACKGROUND

@@ -83,28 +83,29 @@ def choose(schedule: Schedule, now: float) -> list[Job]:
 def _awaiting(schedule: Schedule) -> dict[int, Job]:
     """For the lanes that had better wait, who computes what they need. Chains are cut: the first in them computes."""
     awaiting: dict[int, Job] = {}
+    others = {job.lane: job for job in schedule.jobs}
     for job in sorted(schedule.jobs, key=lambda job: (job.arrived, job.lane)):
         if not job.started:
-            others = [other for other in schedule.jobs if other is not job and other.lane not in awaiting]
             other = schedule.sharing.awaited(job, others)
             if other is not None:
                 awaiting[job.lane] = other
+                del others[job.lane]
     return awaiting
 
 
 def _ticking(schedule: Schedule, seated: Sequence[Job], number: int) -> list[Job]:
-    """Those of the seated that take part in this tick: slowed classes not always, invariant lanes alone."""
+    """Those of the seated that take part in this tick: slowed classes not always, invariant lanes alone.
+
+    Of an invariant lane and all others together, those have the tick of whom one ran longest ago.
+    """
     ticking = list(seated)
-    if schedule.background_divisor > 1 and number % schedule.background_divisor:
-        quick = [job for job in ticking if job.qos < Qos.AGENT]
-        ticking = quick or ticking
-    alone = [job for job in ticking if job.batch_invariant]
+    if number - schedule.slowed_ran < schedule.background_divisor:
+        ticking = [job for job in ticking if job.qos < Qos.AGENT] or ticking
+    groups = [[job] for job in ticking if job.batch_invariant]
     together = [job for job in ticking if not job.batch_invariant]
-    if not alone:
-        return together
-    if together and number % 2:
-        return together
-    return [alone[number // 2 % len(alone)]]
+    if together:
+        groups.insert(0, together)
+    return min(groups, key=lambda group: min(job.ran for job in group), default=[])
 
 
 def begin(schedule: Schedule, tick: Tick, now: float) -> None:
@@ -113,6 +114,11 @@ def begin(schedule: Schedule, tick: Tick, now: float) -> None:
     for job in seated:
         if job.started or job.lane in tick.run:
             job.take_lane(now)
+    for job in seated:
+        if job.lane in tick.run:
+            job.ran = tick.number
+            if job.qos >= Qos.AGENT:
+                schedule.slowed_ran = tick.number
     running = {job.lane: job for job in seated if job.started}
     for job in schedule.jobs:
         if job.started and job.lane not in running and job.waits_since is None:

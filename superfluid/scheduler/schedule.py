@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from superfluid.protocol.codes import Qos
@@ -34,6 +35,10 @@ class Schedule:
     leaving: list[int] = field(default_factory=list)
     """lanes that the worker has and nobody wants any more"""
     sharing: Sharing = field(default_factory=Sharing)
+    reserved: int = 0
+    """places in the queue for generations that are about to come"""
+    slowed_ran: int = 0
+    """the last tick in which agents or background jobs took part"""
     ticks: int = 0
     prefill_rate: float = FIRST_PREFILL_RATE
     decode_rate: float = 0.0
@@ -43,9 +48,21 @@ class Schedule:
         return (*self.running.values(), *self.waiting)
 
     def check_queue(self) -> None:
-        """Raises QueueFull where too many wait already."""
-        if len(self.waiting) >= self.max_waiting:
-            raise QueueFull(len(self.waiting), retry_after=1 + len(self.waiting) // self.lanes)
+        """Raises QueueFull where too many wait already, those not counted that the next tick seats."""
+        free = max(0, self.lanes - len(self.running))
+        waiting = sum(1 for job in self.waiting if not job.cancelled) + self.reserved - free
+        if waiting >= self.max_waiting:
+            raise QueueFull(waiting, retry_after=1 + waiting // self.lanes)
+
+    @contextmanager
+    def reserve(self) -> Iterator[None]:
+        """Keep a place in the queue for a job that is submitted right after. Raises QueueFull."""
+        self.check_queue()
+        self.reserved += 1
+        try:
+            yield
+        finally:
+            self.reserved -= 1
 
     def submit(self, job: Job) -> None:
         """Queue a job. Raises QueueFull."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from superfluid.scheduler.job import Job
@@ -31,16 +31,18 @@ class Sharing:
     def remove(self, lane: int) -> None:
         self._shared.pop(lane, None)
 
-    def awaited(self, job: Job, others: Iterable[Job]) -> Job | None:
-        """Who among `others` is computing a front that `job` needs; None where it can start.
+    def awaited(self, job: Job, others: Mapping[int, Job]) -> Job | None:
+        """Who among `others`, by lane, is computing a front that `job` needs; None where it can start.
 
         A job that came earlier never waits for a later one, so nobody waits in a circle.
         """
-        shared = self._shared.get(job.lane, {})
         best: Job | None = None
         promised = there = 0
-        for other in others:
-            length = min(shared.get(other.lane, 0), other.prompt - 1)
+        for lane, front in self._shared.get(job.lane, {}).items():
+            other = others.get(lane)
+            if other is None:
+                continue
+            length = min(front, other.prompt - 1)
             there = max(there, min(length, other.computed))
             if other.prefilling and length > promised:
                 best, promised = other, length

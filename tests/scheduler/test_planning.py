@@ -166,14 +166,48 @@ def test_a_short_common_front_is_nobodys_business():
 
 
 def test_the_queue_is_bounded():
+    """Two lanes are free, so two jobs do not wait; two more may."""
     run = Run(max_waiting=2)
-    run.schedule.submit(job(1))
-    run.schedule.submit(job(2))
+    for lane in (1, 2, 3, 4):
+        run.schedule.submit(job(lane, limit=64))
     with pytest.raises(QueueFull) as caught:
-        run.schedule.submit(job(3))
+        run.schedule.submit(job(5))
     assert caught.value.retry_after >= 1
     run.tick()
-    run.schedule.submit(job(3))
+    with pytest.raises(QueueFull):
+        run.schedule.submit(job(5))
+    run.schedule.cancel(3)
+    run.schedule.submit(job(5))
+
+
+def test_a_place_can_be_reserved():
+    run = Run(max_waiting=1, lanes=1)
+    with run.schedule.reserve():
+        run.schedule.submit(job(1))
+        with pytest.raises(QueueFull):
+            run.schedule.submit(job(2))
+    run.schedule.submit(job(2))
+
+
+@pytest.mark.parametrize("divisor", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        [(0, True), (2, False)],
+        [(0, False), (2, True), (2, True)],
+        [(0, False), (2, True), (3, False), (2, True)],
+        [(0, True), (0, True), (0, False)],
+    ],
+    ids=str,
+)
+def test_nobody_seated_is_left_out_for_ever(divisor, kinds):
+    jobs = [job(lane, qos=qos, invariant=alone, limit=100_000) for lane, (qos, alone) in enumerate(kinds)]
+    run = Run(*jobs, lanes=len(jobs), background_divisor=divisor)
+    shares = dict.fromkeys(range(len(jobs)), 0)
+    for _ in range(200):
+        for lane in run.tick().run:
+            shares[lane] += 1
+    assert min(shares.values()) >= 200 // (divisor * len(jobs) + len(jobs))
 
 
 def test_cancelled_jobs_end_waiting_or_running():
