@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
+import trio
+
 from superfluid.daemon.book import Book, Draft
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.generating import Generating
+from superfluid.daemon.parked_files import ParkedFiles
 from superfluid.protocol.codes import PurgeMode
 from superfluid.protocol.records import Event, EventBody, Purged, ToolExpired
 from superfluid.protocol.refusals import ErasurePending, NotQuiet, SessionPurged
@@ -19,11 +22,12 @@ QUIET_SECONDS = 10.0
 
 
 class Keeping:
-    def __init__(self, book: Book, bus: Bus, room: EngineRoom, generating: Generating) -> None:
+    def __init__(self, book: Book, bus: Bus, room: EngineRoom, generating: Generating, parked: ParkedFiles) -> None:
         self._book = book
         self._bus = bus
         self._room = room
         self._generating = generating
+        self._parked = parked
 
     async def set_meta(self, session: int, expected_version: int, title: str | None, archived: bool | None) -> int:
         async with self._book.writing(session) as state:
@@ -75,7 +79,9 @@ class Keeping:
         for target in targets:
             self._bus.end_session(target, "purged")
         await self._room.forget(targets)
-        if not erased:
+        # Also what a worker left that is gone, or that ran when the daemon was started with other options.
+        unparked = await trio.to_thread.run_sync(self._parked.erase, targets)
+        if not (erased and unparked):
             raise ErasurePending(session)
         return True
 

@@ -28,6 +28,7 @@ from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.generating import Generating
 from superfluid.daemon.keeping import Keeping
 from superfluid.daemon.logging_setup import BadFilter, open_log, parse_filter
+from superfluid.daemon.parked_files import ParkedFiles
 from superfluid.daemon.pinning import Pinning
 from superfluid.daemon.pressure import Pressure, memory_in_use
 from superfluid.daemon.reading import Reading
@@ -166,11 +167,16 @@ def _use_cases(parts: _Parts, ready: Ready, book: Book, bus: Bus, room: EngineRo
         branching=Branching(book, model),
         conversing=Conversing(book, generating, model),
         generating=generating,
-        keeping=Keeping(book, bus, room, generating),
+        keeping=Keeping(book, bus, room, generating, _parked_files(parts)),
         pinning=Pinning(book, room),
         reading=Reading(book, bus, room),
         watching=Watching(book, room, model.name, parts.file.path, time.monotonic()),
     )
+
+
+def _parked_files(parts: _Parts) -> ParkedFiles:
+    usual = parts.config.sessions / "park"
+    return ParkedFiles(tuple({usual, parts.config.park_dir or usual}), parts.identity)
 
 
 def _load(parts: _Parts) -> Load:

@@ -21,7 +21,7 @@ from superfluid.engine.artifact import Foreign, Key, Opened, Unusable, open_arti
 from superfluid.engine.host import HostCopy
 from superfluid.engine.logs import say
 from superfluid.engine.radix import RadixIndex
-from superfluid.protocol.ticks import unpack
+from superfluid.protocol.ticks import park_name, unpack
 
 STATELESS = 1 << 52
 """Sessions from here on are requests that nobody comes back to: never parked."""
@@ -83,7 +83,7 @@ class Parks:
         return self._artifacts.get(session)
 
     def path(self, session: int) -> Path:
-        return self._directory / f"{self.key.identity.hex()[:12]}-{session}.park"
+        return self._directory / park_name(self.key.identity, session)
 
     def temporary(self, session: int) -> Path:
         return self._directory / f"{self.key.identity.hex()[:12]}-{session}.writing"

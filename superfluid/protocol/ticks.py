@@ -24,6 +24,12 @@ KV_TYPES = ("f16", "q8_0", "q4_0")
 """Element types of the KV cache, by `Load.kv_type`."""
 
 
+def park_name(identity: bytes, session: int) -> str:
+    """The file of a session's KV in a park directory; both processes must know it, since a purge erases it even
+    where no worker runs."""
+    return f"{identity.hex()[:12]}-{session}.park"
+
+
 def pack(tokens: Iterable[int]) -> bytes:
     """Token ids as little-endian u32, back to back."""
     packed = array("I", tokens)

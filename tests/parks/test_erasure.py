@@ -72,3 +72,16 @@ def test_at_any_moment_of_its_writing(parked):
     made.restart()
     assert made.files() == {}
     assert list(made.directory.iterdir()) == []
+
+
+def test_by_a_daemon_that_does_not_park(parked):
+    made = parked(worker_argv=FAKE)
+    with made.daemon.client() as client:
+        session, needles = told_secret(client)
+        made.written(session)
+    assert made.daemon.stop() == 0
+    made.daemon.settings["park"] = False
+    with made.daemon.start().client() as client:
+        purge(client, session)
+        assert holding(made.daemon.sessions, *needles) == []
+        assert made.files() == {}
