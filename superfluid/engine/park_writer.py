@@ -130,6 +130,12 @@ class ParkWriter:
         """Write it now, in the calling thread: whether the file is there. `between` may raise Stopped."""
         with self._lock:
             self._current = job
+        self._try(job, between)
+        with self._lock:
+            self._current = None
+        return job.size is not None
+
+    def _try(self, job: Job, between: Callable[[], None]) -> None:
         try:
             self._write(job, between)
             self._complained = False
@@ -139,9 +145,6 @@ class ParkWriter:
             if not self._complained:
                 say("warning", f"KV cannot be parked: {fault}")
             self._complained = True
-        with self._lock:
-            self._current = None
-        return job.size is not None
 
     # --- the thread -----------------------------------------------------------------------------------------------
 
@@ -149,8 +152,10 @@ class ParkWriter:
         if sys.platform == "linux":
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         while (job := self._take()) is not None:
-            self.write(job, self._go_on)
+            self._try(job, self._go_on)
             with self._changed:
+                # At once: `cancel` must find it in the one place or the other.
+                self._current = None
                 self._done.append(job)
                 self._changed.notify_all()
 

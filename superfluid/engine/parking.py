@@ -146,6 +146,7 @@ class Parking:
     def _written(self, job: Job, size: int) -> None:
         header = job.header
         self._parks.add(Artifact(header.session, unpack(header.tokens), header.first, size))
+        self._parks.make_room(0)  # several that waited may each have counted on the same room
 
     # --- on demand ------------------------------------------------------------------------------------------------
 
