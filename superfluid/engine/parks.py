@@ -58,6 +58,8 @@ class Parks:
         self.key = key
         self.index: RadixIndex[Artifact] = RadixIndex()
         self._artifacts: dict[int, Artifact] = {}
+        self.revision = 0
+        """counts what came and went"""
         self._others: dict[str, int] = {}
         """files of ours that are of no use to us, with their sizes, oldest first"""
 
@@ -139,6 +141,7 @@ class Parks:
         self._others.pop(self.path(artifact.session).name, None)
         self._artifacts[artifact.session] = artifact
         self.index.add(artifact.tokens, artifact)
+        self.revision += 1
 
     def fits(self, size: int, session: int, spared: Collection[int]) -> bool:
         """Whether there is room for an artifact of `session` that replaces its older one, if all others went but
@@ -180,6 +183,7 @@ class Parks:
         artifact = self._artifacts.pop(session, None)
         if artifact is not None:
             self.index.remove(artifact.tokens, artifact)
+            self.revision += 1
 
     def _unlink(self, path: Path) -> bool:
         try:

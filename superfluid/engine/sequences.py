@@ -36,7 +36,9 @@ class Tiers:
         self._exact = self._traits.window > 0 or self._traits.recurrent
         """whether a state serves only what ends where it does, in general"""
         self._clock = 0
-        self._reported: dict[int, KvChange] = {}
+        self._told_memory: dict[int, KvChange] = {}
+        self._told_disk: dict[int, KvChange] = {}
+        self._told_revision = -1
 
     @property
     def host(self) -> HostCopies:
@@ -308,24 +310,38 @@ class Tiers:
 
     def changes(self) -> tuple[KvChange, ...]:
         """The sessions whose KV lies elsewhere, or covers another number of tokens, than when last asked."""
-        now: dict[int, KvChange] = {}
-        for change in self._places():
-            known = now.get(change.session)
-            if known is None or (known.tier == change.tier and known.covered < change.covered):
-                now[change.session] = change
-        gone = [KvChange(session, NOWHERE, 0) for session in self._reported if session not in now]
-        changed = [change for session, change in now.items() if self._reported.get(session) != change]
-        self._reported = now
-        return (*changed, *gone)
+        memory, disk = self._in_memory(), self._on_disk()
+        sessions = memory.keys() | self._told_memory.keys()
+        if disk is not self._told_disk:  # thousands of artifacts are looked at only where one came or went
+            sessions |= disk.keys() | self._told_disk.keys()
+        found = []
+        for session in sessions:
+            place = memory.get(session) or disk.get(session)
+            if place != (self._told_memory.get(session) or self._told_disk.get(session)):
+                found.append(place or KvChange(session, NOWHERE, 0))
+        self._told_memory, self._told_disk = memory, disk
+        return tuple(found)
 
-    def _places(self) -> Iterator[KvChange]:
-        for slot in self._slots:
-            if slot.session is not None and slot.tokens:
-                yield KvChange(slot.session, IN_SEQUENCE, len(slot.tokens))
-        for copy in self._host:
-            yield KvChange(copy.session, IN_HOST, len(copy.tokens))
-        for artifact in self._parks or ():
-            yield KvChange(artifact.session, ON_DISK, len(artifact.tokens))
+    def _in_memory(self) -> dict[int, KvChange]:
+        """For each session with a sequence or a host copy, the better of them, and of equals the longest."""
+        places: dict[int, KvChange] = {}
+        held = [
+            KvChange(slot.session, IN_SEQUENCE, len(slot.tokens))
+            for slot in self._slots
+            if slot.session is not None and slot.tokens
+        ]
+        held += [KvChange(copy.session, IN_HOST, len(copy.tokens)) for copy in self._host]
+        for place in held:
+            known = places.get(place.session)
+            if known is None or (known.tier == place.tier and known.covered < place.covered):
+                places[place.session] = place
+        return places
+
+    def _on_disk(self) -> dict[int, KvChange]:
+        if self._parks is None or self._parks.revision == self._told_revision:
+            return self._told_disk
+        self._told_revision = self._parks.revision
+        return {one.session: KvChange(one.session, ON_DISK, len(one.tokens)) for one in self._parks}
 
     def check(self, lanes: Collection[int]) -> None:
         """Raise AssertionError where something is not conserved. `lanes` are those that exist."""
