@@ -29,9 +29,10 @@ def ending(finish: int) -> str:
 def stream_reply(client: Client, session: int, max_tokens: int) -> Exit:
     """Generate a turn and put its text on stdout as it comes, the rest on stderr where a person watches.
 
-    Ctrl-C stops the generation; what came stays printed, and the result is CANCELLED.
+    Ctrl-C stops the generation; what came stays printed, and the result is CANCELLED. So it is where others stop it.
     """
     screen = _Screen()
+    finish: int = Finish.OPEN
     with StopsReply(client, session) as stop:
         try:
             for reply in client.generate(session, max_tokens):
@@ -40,10 +41,13 @@ def stream_reply(client: Client, session: int, max_tokens: int) -> Exit:
                 else:
                     screen.end()
                     screen.summary(reply)
+                    finish = reply.finish
         except (KeyboardInterrupt, Exception):
             screen.end()
             raise
-    return Exit.CANCELLED if stop.interrupted else Exit.OK
+    if finish == Finish.CANCELLED and not stop.interrupted:
+        terminal.note("the reply was cancelled")
+    return Exit.CANCELLED if stop.interrupted or finish == Finish.CANCELLED else Exit.OK
 
 
 class _Screen:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,15 @@ class ParkedFiles:
 
     directories: tuple[Path, ...]
     identity: bytes
+
+    def reconcile(self, lives: Callable[[int], bool]) -> None:
+        """Remove what is parked of sessions that are gone: a crash may have come between a purge and its files."""
+        front, _, back = park_name(self.identity, 0).rpartition("0")
+        for directory in self.directories:
+            for path in directory.glob(f"{front}*{back}"):
+                number = path.name[len(front) : -len(back)]
+                if number.isdecimal() and not lives(int(number)):
+                    self.erase([int(number)])
 
     def erase(self, sessions: Iterable[int]) -> bool:
         """Remove what is parked of these sessions; whether the disk took it. Blocking."""

@@ -58,7 +58,9 @@ def run(config: ServeConfig, observer: Observer, transports: Sequence[Transport]
     with ExitStack() as stack:
         levels = _checked_levels(config)
         file = _find_model(config.model)
-        _make_directory(config.sessions)
+        _make_directory(config.sessions, "sessions")
+        if config.park:
+            _make_directory(config.park_dir or config.sessions / "park", "park")
         try:
             lock = DirectoryLock.acquire(config.sessions, config.socket)
             stack.callback(lock.release)
@@ -106,6 +108,7 @@ async def _run(parts: _Parts) -> None:
         book = Book(parts.log, bus, lambda: time.time_ns() // 1_000_000)
     except StoreError as fault:
         raise StartError(f"the session log cannot be read: {fault}") from fault
+    _parked_files(parts).reconcile(lambda session: (head := book.heads.any(session)) is not None and not head.purged)
     room = EngineRoom(book, bus, _load(parts), config.worker_argv, observer.notice)
     room.schedule.class_lanes = dict(config.class_lanes)
     room.schedule.max_waiting = config.max_queue
@@ -236,12 +239,12 @@ def _find_model(name: str | None) -> ModelFile:
         raise StartError(str(fault)) from fault
 
 
-def _make_directory(path: Path) -> None:
+def _make_directory(path: Path, what: str) -> None:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.chmod(0o700)
     except OSError as fault:
-        raise StartError(f"sessions directory {path}: {fault.strerror}") from fault
+        raise StartError(f"{what} directory {path}: {fault.strerror}") from fault
 
 
 def _identity(path: Path) -> bytes:

@@ -203,6 +203,8 @@ class Rounds:
                 room -= count
             draws = count == rest and lane.limit > 0
             shares.append(_Share(lane, slot, Stretch(slot.number, at, lane.tokens[at : at + count], draws)))
+        # llama.cpp takes sequences into one pass only as long as each number is the one before it plus one.
+        shares.sort(key=lambda share: share.slot.number)
         return shares
 
     def _compute(self, shares: Sequence[_Share], drawn: list[tuple[int, int]], *, may_evict: bool = True) -> None:

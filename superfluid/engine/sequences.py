@@ -22,6 +22,9 @@ from superfluid.engine.radix import common
 from superfluid.engine.slots import Slot
 from superfluid.protocol.ticks import IN_HOST, IN_SEQUENCE, NOWHERE, ON_DISK, KvChange
 
+_WAITING = 2
+"""Rank of the sequence of a lane that waits: it goes when nothing else can."""
+
 
 class Tiers:
     """All sequences of a backend, the host copies below them, and what is parked below those."""
@@ -65,7 +68,9 @@ class Tiers:
         Lanes outside `keep` may lose their sequence for it (its KV is saved like an idle one's). None where every
         sequence is owned by a lane in `keep`.
         """
-        for match in self._matches(session, tokens, limit):
+        matches = self._matches(session, tokens, limit)
+        matches.sort(key=lambda match: (-match.worth, match.cost, self._gap_of(match, keep)))
+        for match in matches:
             slot = self._take(match, session, keep)
             if slot is not None:
                 return self._own(slot, lane, session)
@@ -101,7 +106,7 @@ class Tiers:
             return None if copy is None else self._import(copy, match, keep)
         target = self._victim(keep, besides=source)
         takeable = source.lane is None or source.lane not in keep
-        if takeable and (target is None or self._loss(target, 0) > self._loss(source, match.length)):
+        if takeable and (target is None or self._dearer(target, source, match.length, keep)):
             self._save(source)
             return source if self._cut(source, match) else None
         if target is None:
@@ -111,6 +116,16 @@ class Tiers:
         target.tokens = source.tokens[:]
         target.copied = source.lent = True
         return target if self._cut(target, match) else None
+
+    def _dearer(self, target: Slot, source: Slot, length: int, keep: Collection[int]) -> bool:
+        """Whether it costs more to give `target` up than to cut `source`, of which `length` tokens are wanted."""
+        return (self._loss(target, 0), self._gap(target, keep)) > (
+            self._loss(source, length),
+            self._gap(source, keep),
+        )
+
+    def _gap_of(self, match: Match, keep: Collection[int]) -> int:
+        return self._gap(match.source, keep) if isinstance(match.source, Slot) else 0
 
     def _fetch(self, artifact: Artifact, match: Match, keep: Collection[int]) -> Slot | None:
         assert self._parks is not None
@@ -159,7 +174,7 @@ class Tiers:
         return slot
 
     def _victim(self, keep: Collection[int], *, besides: Slot | None = None, restoring: bool = False) -> Slot | None:
-        """The sequence to give up, a free one where there is one."""
+        """The sequence to give up: one beside those that run, and of those a free one where there is one."""
         candidates = [
             slot
             for slot in self._slots
@@ -167,7 +182,21 @@ class Tiers:
             and (slot.lane is None or slot.lane not in keep)
             and not (restoring and (slot.copied or slot.lent))
         ]
-        return min(candidates, key=self._rank, default=None)
+
+        def rank(slot: Slot) -> tuple[bool, int, int, tuple[int, int, int]]:
+            state, held, used = self._rank(slot)
+            return state == _WAITING, held, self._gap(slot, keep), (state, held, used)
+
+        return min(candidates, key=rank, default=None)
+
+    def _gap(self, slot: Slot, keep: Collection[int]) -> int:
+        """How many sequences lie between this one and those that run, or between those.
+
+        Lanes decode together only where the numbers of their sequences follow one another: a gap costs every round a
+        pass of its own, a third of the speed with eight lanes, and to move KV costs milliseconds once.
+        """
+        numbers = {one.number for one in self._slots if one.lane is not None and one.lane in keep} | {slot.number}
+        return max(numbers) - min(numbers) + 1 - len(numbers)
 
     def evict_idle(self) -> bool:
         """Give up an idle sequence for a decode that found no room: whether there was one."""
@@ -181,7 +210,7 @@ class Tiers:
         """What goes first: a free one, else the idle one, else the waiting lane's; of several, one that is not held,
         unused for longest."""
         held = 0 if slot.session is None else self._held.get(slot.session, 0)
-        return (0 if slot.free else 1 if slot.idle else 2), held, slot.used
+        return (0 if slot.free else 1 if slot.idle else _WAITING), held, slot.used
 
     def _evict(self, slot: Slot) -> None:
         self._save(slot)

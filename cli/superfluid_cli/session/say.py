@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from superfluid.protocol import requests, responses
 from superfluid.protocol.codes import Role
-from superfluid_cli import options
+from superfluid_cli import options, terminal
+from superfluid_cli.exits import ServerSaid
 from superfluid_cli.message import message
 from superfluid_cli.reply import stream_reply
 
@@ -19,8 +20,12 @@ def say(
     """Say something as the user and print the reply as it comes. Ctrl-C stops the reply."""
     words = message(text, file)
     with options.connect(socket) as client:
-        client.ask(requests.AppendMessage(session, Role.USER, words), responses.Committed)
-        return stream_reply(client, session, max_tokens)
+        kept = client.ask(requests.AppendMessage(session, Role.USER, words), responses.Committed).event.event_id
+        try:
+            return stream_reply(client, session, max_tokens)
+        except ServerSaid:
+            terminal.note(f"the message is kept as event {kept}; `session trim {session} --to {kept}` leaves it out")
+            raise
 
 
 def generate(session: options.SessionId, max_tokens: options.MaxTokens = 1024, socket: options.Socket = None) -> int:
