@@ -10,7 +10,7 @@ from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.served import ServedModel
 from superfluid.protocol.codes import Role
 from superfluid.protocol.records import Event, Span
-from superfluid.protocol.refusals import NotInThisBuild, ProtocolRefusal, SessionBusy
+from superfluid.protocol.refusals import NotInThisBuild, SessionBusy
 from superfluid.sessions import decide
 from superfluid.sessions.state import SessionState
 
@@ -38,8 +38,7 @@ class Appending:
 
     async def system(self, session: int, text: str | None, tools: tuple[str, ...]) -> Event:
         """The turn that opens a session (8.5)."""
-        if text is None and not tools:
-            raise ProtocolRefusal("AppendSystem had neither text nor tools")
+        decide.check_system_request(text, tools)
         if tools:
             raise NotInThisBuild("tools in AppendSystem")
         async with self._idle(session) as state:

@@ -152,12 +152,6 @@ class Conversing:
                 with trio.move_on_after(LAST_TICK, shield=True):
                     await generation.ended.wait()
 
-    async def count(self, ask: Ask) -> int:
-        """Prompt tokens of `ask`, the assistant header included. Computes nothing."""
-        with self._book.passing(ask.params) as state:
-            await self._put(state, ask)
-            return len(state.tokens)
-
     async def _put(self, state: SessionState, ask: Ask) -> None:
         self._check_size(ask)
         if ask.prompt is not None:

@@ -24,7 +24,6 @@ U32 = Annotated[int, Scalar("u32", 32)]
 U64 = Annotated[int, Scalar("u64", 64)]
 F32 = Annotated[float, Scalar("f32", 0)]
 
-U32_MAX = (1 << 32) - 1
 U64_MAX = (1 << 64) - 1
 
 _SINGLE = struct.Struct("<f")

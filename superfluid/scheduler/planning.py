@@ -114,7 +114,6 @@ def begin(schedule: Schedule, tick: Tick, now: float) -> None:
     for job in seated:
         if job.started or job.lane in tick.run:
             job.take_lane(now)
-    for job in seated:
         if job.lane in tick.run:
             job.ran = tick.number
             if job.qos >= Qos.AGENT:
