@@ -186,7 +186,7 @@ class Rounds:
         shares = []
         traits = self._backend.traits
         # A batch holds a row of every sequence beside the prompts' part, so that a chunk never starves a lane.
-        room = min(max(1, chunk), traits.batch - traits.sequences)
+        room = min(max(1, chunk) + self._joined(running), traits.batch - traits.sequences)
         for lane in running:
             slot = self._tiers.of_lane(lane.number)
             if slot is None or not lane.open:
@@ -206,6 +206,12 @@ class Rounds:
         # llama.cpp takes sequences into one pass only as long as each number is the one before it plus one.
         shares.sort(key=lambda share: share.slot.number)
         return shares
+
+    def _joined(self, running: Sequence[Lane]) -> int:
+        """1 where some lane decodes: llama.cpp then takes the first token of a prompt's part into that pass, and what
+        is left for the prompt's own pass had better be a round number."""
+        slots = ((lane, self._tiers.of_lane(lane.number)) for lane in running if lane.open)
+        return int(any(slot is not None and len(lane.tokens) - len(slot.tokens) == 1 for lane, slot in slots))
 
     def _compute(self, shares: Sequence[_Share], drawn: list[tuple[int, int]], *, may_evict: bool = True) -> None:
         """Decode, draw, and settle what came of it. Where there is no room, an idle sequence goes; then lanes are

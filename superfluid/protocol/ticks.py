@@ -105,7 +105,7 @@ class Tick:
     """One step of work: a few rounds, each one decode over all lanes in `run`, best first.
 
     `ends` are lanes that nobody wants any more; their KV stays until its room is needed. The worker starts no round
-    after `budget_ms`, and puts at most `chunk` prompt tokens into one.
+    after `budget_ms`, and puts at most `chunk` prompt tokens into one; beside a lane that decodes, one more.
     """
 
     number: U64

@@ -65,6 +65,11 @@ class Job:
     def prefilling(self) -> bool:
         return self.remaining is None or self.remaining > 0
 
+    @property
+    def to_compute(self) -> int:
+        """Prompt tokens without KV, as far as is known."""
+        return self.prompt - self.computed
+
     def rank(self, now: float) -> int:
         """The class it is served as: its own, or a better one by age."""
         if self.waits_since is not None:

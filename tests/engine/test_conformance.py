@@ -67,7 +67,8 @@ class TestDrawing:
         ]
         assert (outcome.prefill_tokens, outcome.decode_tokens) == (32, 0)
         outcome, drawn = shared.tick(run, rounds=1, chunk=32)
-        assert [(lane.prefilled, lane.remaining) for lane in outcome.lanes] == [(0, 0), (32, 6)]
+        # Beside a lane that decodes, a prompt's first token goes into that lane's pass.
+        assert [(lane.prefilled, lane.remaining) for lane in outcome.lanes] == [(0, 0), (33, 5)]
         assert [[lane for lane, _ in announced.tokens] for announced in drawn] == [[second.lane]]
         shared.tick([], ends=run)
 

@@ -250,3 +250,21 @@ def test_rates_are_learned_and_the_chunk_follows():
         settle(run.schedule, outcome)
     assert run.schedule.prefill_rate == pytest.approx(100, rel=0.05)
     assert plan(run.schedule, 1.0).chunk == 32
+
+
+def test_a_long_prompt_does_not_fill_up_the_round_of_a_better_class():
+    run = Run(job(1, qos=3, prompt=3000, limit=8))
+    run.tick()
+    run.schedule.submit(job(2, qos=0, prompt=20, limit=200, arrived=run.now))
+    assert run.tick().run == (2,)
+    assert run.tick().run == (2, 1)
+
+
+def test_a_flood_of_short_prompts_does_not_stop_a_long_one():
+    run = Run(job(1, qos=3, prompt=60_000, limit=8))
+    run.tick()
+    ran = []
+    for lane in range(2, 12):
+        run.schedule.submit(job(lane, qos=0, prompt=20, limit=1, arrived=run.now))
+        ran.append(1 in run.tick().run)
+    assert ran == [False, True] * 5

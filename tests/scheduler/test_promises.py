@@ -87,13 +87,19 @@ class Promises(RuleBasedStateMachine):
             return
         ran_before = set(self.schedule.running)
         in_order = sorted(under_way, key=lambda one: (one.qos, one.lane not in ran_before, one.arrived, one.lane))
-        assert set(tick.run) == {one.lane for one in in_order[:LANES]}
+        seated = in_order[:LANES]
+        held = [one for one in seated if one.lane not in tick.run]
+        assert set(tick.run) == {one.lane for one in seated if one not in held}
+        for one in held:
+            better = [other for other in seated if other.prefilling and other.qos < one.qos and other not in held]
+            assert better and one.prefilling and one.to_compute > tick.chunk
+            assert one.ran == tick.number - 1, "held back twice in a row"
         assert [start.lane for start in tick.starts if self.jobs[start.lane].started] == []
         assert {start.lane for start in tick.starts} == {lane for lane in tick.run if not self.jobs[lane].started}
         assert not set(tick.ends) & set(tick.run)
 
         begin(self.schedule, tick, self.now)
-        assert set(self.schedule.running) == set(tick.run)
+        assert set(self.schedule.running) == {*tick.run, *(one.lane for one in held if one.started)}
         if late and tick.run:
             self.cancel_running(tick.run[0])
         outcome = self.worker.run(tick)
