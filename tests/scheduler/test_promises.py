@@ -92,7 +92,9 @@ class Promises(RuleBasedStateMachine):
         assert set(tick.run) == {one.lane for one in seated if one not in held}
         for one in held:
             better = [other for other in seated if other.prefilling and other.qos < one.qos and other not in held]
-            assert better and one.prefilling and one.to_compute > tick.chunk
+            assert better
+            assert one.prefilling
+            assert one.to_compute > tick.chunk
             assert one.ran == tick.number - 1, "held back twice in a row"
         assert [start.lane for start in tick.starts if self.jobs[start.lane].started] == []
         assert {start.lane for start in tick.starts} == {lane for lane in tick.run if not self.jobs[lane].started}
