@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,6 +25,8 @@ class Server:
 
     name: str
     url: str
+    restart: Callable[[], None] | None = None
+    """end it as a service manager would, and start it again on the same files; None where it is not ours to end"""
 
 
 @dataclass
@@ -144,7 +147,7 @@ def superfluid(threads: int, lanes: int, context: int, *extra: str, directory: s
             *("--http", f"127.0.0.1:{port}", "--threads", str(threads)),
             *("--max-batch", str(lanes), "--max-context", str(context), *extra),
         ]
-        with _running(arguments, Server("superfluid", f"http://127.0.0.1:{port}")) as server:
+        with _running(arguments, "superfluid", f"http://127.0.0.1:{port}") as server:
             yield server
 
 
@@ -156,28 +159,50 @@ def llama_server(binary: str, threads: int, lanes: int, context: int):  # type: 
         *(binary, "-m", str(embedded_model()), "--host", "127.0.0.1", "--port", str(port)),
         *("-np", str(lanes), "-c", str(lanes * context), "-t", str(threads), "-tb", str(threads), "--jinja"),
     ]
-    with _running(arguments, Server("llama-server", f"http://127.0.0.1:{port}")) as server:
+    with _running(arguments, "llama-server", f"http://127.0.0.1:{port}") as server:
         yield server
 
 
-@contextlib.contextmanager
-def _running(arguments: list[str], server: Server):  # type: ignore[no-untyped-def]
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(arguments, stdout=said, stderr=said)
+class _Running:
+    """A server process that was started here."""
+
+    def __init__(self, arguments: list[str], name: str, url: str) -> None:
+        self._arguments = arguments
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self.server = Server(name, url, self.restart)
+        self._process = self._start()
+
+    def restart(self) -> None:
+        self.end()
+        self._process = self._start()
+
+    def end(self) -> None:
+        self._process.terminate()
         try:
-            deadline = time.monotonic() + DEADLINE
-            while not _healthy(server):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    said.seek(0)
-                    raise SystemExit(f"{server.name} does not start: {said.read()[-2000:].decode(errors='replace')}")
-                time.sleep(0.1)
-            yield server
-        finally:
-            process.terminate()
-            try:
-                process.wait(90)
-            except subprocess.TimeoutExpired:
+            self._process.wait(90)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(self._arguments, stdout=self._said, stderr=self._said)
+        deadline = time.monotonic() + DEADLINE
+        while not _healthy(self.server):
+            if process.poll() is not None or time.monotonic() > deadline:
                 process.kill()
+                self._said.seek(0)
+                said = self._said.read()[-2000:].decode(errors="replace")
+                raise SystemExit(f"{self.server.name} does not start: {said}")
+            time.sleep(0.1)
+        return process
+
+
+@contextlib.contextmanager
+def _running(arguments: list[str], name: str, url: str):  # type: ignore[no-untyped-def]
+    running = _Running(arguments, name, url)
+    try:
+        yield running.server
+    finally:
+        running.end()
 
 
 def _healthy(server: Server) -> bool:

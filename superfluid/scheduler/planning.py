@@ -13,7 +13,7 @@ from superfluid.scheduler.schedule import Schedule
 ROUNDS = 8
 """Most rounds a tick: one commit for all of them. Fewer cost a fifth of the speed, more delay what clients see."""
 
-ROUND_SECONDS = 0.45
+ROUND_SECONDS = 0.55
 """What a round with prompt tokens may take: a newcomer waits for half of it, on average. Shorter ones cost speed."""
 
 CHUNK_STEP, CHUNK_MOST = 32, 512
