@@ -249,7 +249,7 @@ def test_rates_are_learned_and_the_chunk_follows():
     for _ in range(30):
         settle(run.schedule, outcome)
     assert run.schedule.prefill_rate == pytest.approx(100, rel=0.05)
-    assert plan(run.schedule, 1.0).chunk == 32
+    assert plan(run.schedule, 1.0).chunk == 64
 
 
 def test_a_long_prompt_does_not_fill_up_the_round_of_a_better_class():
