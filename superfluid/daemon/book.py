@@ -191,13 +191,15 @@ class Book:
         self._forget_old()
 
     @contextmanager
-    def passing(self, params: GenParams) -> Iterator[SessionState]:
-        """A session for one stateless request: never logged, gone with the block."""
-        state = SessionState(self._next_passing)
+    def passing(self, params: GenParams, like: SessionState | None = None) -> Iterator[SessionState]:
+        """A session for one stateless request: never logged, gone with the block. With `like`, a copy of that one."""
+        state = SessionState(self._next_passing) if like is None else like.copy()
+        state.id, state.params = self._next_passing, params
         self._next_passing += 1
         self._passing[state.id] = state
         try:
-            self.pass_by(state, Created(None, params))
+            if like is None:
+                self.pass_by(state, Created(None, params))
             yield state
         finally:
             del self._passing[state.id]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from superfluid.daemon.generation import Generation
-from superfluid.protocol.refusals import Refusal
+from superfluid.protocol.refusals import Refusal, SessionBusy
 
 
 class InFlight:
-    """One generation a session. A session is busy while it is in here."""
+    """One generation a session. A session is busy while it is in here, or claimed (decision 19)."""
 
     def __init__(self) -> None:
         self._by_session: dict[int, Generation] = {}
         self._by_lane: dict[int, Generation] = {}
+        self._claimed: set[int] = set()
         self._lanes_given = 0
 
     def next_lane(self) -> int:
@@ -22,6 +26,21 @@ class InFlight:
     def add(self, generation: Generation) -> None:
         self._by_session[generation.session] = generation
         self._by_lane[generation.job.lane] = generation
+
+    @contextmanager
+    def claim(self, session: int) -> Iterator[None]:
+        """Keep the session for a foreground request that is more than one generation of it. Raises SessionBusy."""
+        if self.busy(session):
+            raise SessionBusy(session)
+        self._claimed.add(session)
+        try:
+            yield
+        finally:
+            self._claimed.discard(session)
+
+    def busy(self, session: int) -> bool:
+        """Whether a foreground request of the session is under way: a generation, a question or a turn."""
+        return session in self._by_session or session in self._claimed
 
     def of_session(self, session: int) -> Generation | None:
         return self._by_session.get(session)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import trio
 
 from superfluid.model.dialect import Conversation, Dialect, required
+from superfluid.model.masking import Tokenizer
 from superfluid.model.text import TextStream
 from superfluid.model.vocabulary import Vocabulary
+from superfluid.protocol.codes import Role
 from superfluid.protocol.records import GenParams, Span
 from superfluid.sessions.state import SessionState, Tail
 
@@ -32,6 +34,10 @@ class ServedModel:
     build: str
     identity: bytes
     """digest of the model file"""
+    _plain: Tokenizer = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_plain", Tokenizer(self.vocabulary))
 
     async def tokens(self, text: str) -> Span:
         """`text` as it stands, control tokens allowed (wire-facts 8.3)."""
@@ -49,9 +55,48 @@ class ServedModel:
     def tokens_now(self, text: str) -> Span:
         return tuple(self.vocabulary.tokenize_long(text, special=True))
 
+    def data_frame(self, before: SessionState) -> tuple[Span, Span]:
+        """What opens and what ends a user turn for data after `before` (decision 18).
+
+        The first closes an assistant turn that was cut, and is () in an open data turn. Both are () where the model
+        has no template: data are plain text then, but for a BOS at the start.
+        """
+        if self.dialect is None:
+            return self._plain_start(before), ()
+        return self.dialect.data_frame(_closing(before))
+
+    async def question(self, before: SessionState, text: str) -> Span:
+        """A user turn that finds its place after anything: it ends an open data turn, and closes a reply that was
+        cut. Without a template, it is the text as it stands."""
+        if (dialect := self.dialect) is None:
+            return await self._sized(text, lambda: (*self._plain_start(before), *self.plain_now(text)))
+        return await self._sized(text, lambda: dialect.turn(_closing(before), text))
+
+    def _plain_start(self, before: SessionState) -> Span:
+        bos = self.vocabulary.bos
+        return (bos,) if self.vocabulary.adds_bos and bos is not None and not before.tokens else ()
+
+    async def line(self, text: str) -> Span:
+        """One data entry: its text, in which nothing is a control token, and a line end."""
+        return await self._sized(text, lambda: self.line_now(text))
+
+    async def lines(self, texts: Sequence[str]) -> tuple[Span, ...]:
+        """As `line`, of many."""
+        if sum(map(len, texts)) + 64 * len(texts) <= INLINE:
+            return tuple(map(self.line_now, texts))
+        return await trio.to_thread.run_sync(lambda: tuple(map(self.line_now, texts)))
+
+    def line_now(self, text: str) -> Span:
+        """As `line`, for callers that are in a thread already, or whose text is short."""
+        return self.plain_now(text + "\n")
+
+    def plain_now(self, text: str) -> Span:
+        """`text` at the start of a line, in which nothing is a control token."""
+        return tuple(self._plain.ids(self._plain.masks.mask(text), before="\n"))
+
     def opener(self, before: SessionState) -> Span:
         """What opens the assistant's turn, nothing where the stream goes on as it stands (wire-facts 8.8)."""
-        if self.dialect is None or before.tail not in (Tail.TURN, Tail.FINISHED):
+        if self.dialect is None or before.tail not in (Tail.TURN, Tail.FINISHED, Tail.DATA):
             return ()
         return self.dialect.opener(conversation(before))
 
@@ -77,6 +122,12 @@ class ServedModel:
         return await trio.to_thread.run_sync(work)
 
 
+def _closing(state: SessionState) -> Conversation:
+    """As `conversation`, where what comes next is to close a reply that was cut."""
+    cut = state.tail is Tail.OPEN and state.roles[-1:] == [Role.ASSISTANT]
+    return replace(conversation(state), cut=cut)
+
+
 def conversation(state: SessionState) -> Conversation:
     """The shape of `state` that templates see."""
     return Conversation(
@@ -84,4 +135,5 @@ def conversation(state: SessionState) -> Conversation:
         empty=not state.tokens,
         finished=state.tail is Tail.FINISHED,
         created_ms=state.created_ms,
+        data=state.tail is Tail.DATA,
     )

@@ -75,6 +75,8 @@ class Dialect:
     ) -> tuple[int, ...]:
         """The span of a message that comes after `before`, with prologue or turn separator where one is due.
 
+        After data, a user message ends the turn that holds them, and any other comes after its end.
+
         `tools` are function declarations in JSON form; only the first message can bring them (wire-facts 8.5).
         Raises `NoToolCalls` where the model cannot be given any.
         """
@@ -83,6 +85,43 @@ class Dialect:
         masked = self._tokenizer.masks.mask(text)
         turn = Turn(role, masked) if role != Role.TOOL else Turn(role, masked, name="tool", call_id=call_name(0))
         return self._said(before, turn, tools)
+
+    def turn(self, before: Conversation, text: str) -> tuple[int, ...]:
+        """The span of a user message that has a place after anything: where the template wants a reply first, it is
+        what stands in the middle of a conversation."""
+        try:
+            return self.message(before, Role.USER, text)
+        except ProtocolRefusal:
+            if before.data:
+                raise
+        masked = self._tokenizer.masks.mask(text)
+        try:
+            head, tail = self._places.data(before, masked)
+        except NoPlace:
+            raise ProtocolRefusal("the chat template has no place for a user message here") from None
+        return self._span(before, Delta(head.before, head.text + tail.text))
+
+    def data_frame(self, before: Conversation) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What opens and what ends a user turn that holds data, `before` it; both may be ().
+
+        Where the template has no place for one, both are, and the data stand as plain text.
+        """
+        if before.data:
+            return (), self._closing(before, "")
+        try:
+            head, tail = self._places.data(before)
+        except NoPlace:
+            return (), ()
+        return self._span(before, head), tuple(self._tokenizer.ids(tail.text, before=tail.before))
+
+    def _closing(self, before: Conversation, masked: str) -> tuple[int, ...]:
+        """A text that ends the user turn whose data `before` ends with."""
+        roles = before.roles[:-1]
+        try:
+            _, tail = self._places.data(replace(before, roles=roles, empty=not roles, data=False), masked)
+        except NoPlace:
+            tail = Delta("\n", masked)
+        return tuple(self._tokenizer.ids(tail.text, before=tail.before))
 
     def called(self, before: Conversation, text: str, calls: Sequence[tuple[str, str]]) -> tuple[int, ...]:
         """The span of an assistant message with tool calls, each a name and its arguments as JSON text.
@@ -118,6 +157,11 @@ class Dialect:
 
     def _said(self, before: Conversation, turn: Turn, tools: Sequence[Mapping[str, Any]] | None) -> tuple[int, ...]:
         role = turn.role
+        if before.data:
+            if role == Role.USER and not tools:
+                return self._closing(before, turn.content)
+            closing = self._closing(before, "")
+            return (*closing, *self._said(replace(before, data=False), turn, tools))
         try:
             delta = self._places.message(before, turn, self._tokenizer.masks.mask_all(tools) if tools else None)
         except TemplateError as error:
@@ -130,6 +174,8 @@ class Dialect:
 
     def opener(self, before: Conversation) -> tuple[int, ...]:
         """The assistant header after `before`, with the turn separator first where one is due. May be ()."""
+        if before.data:
+            return (*self._closing(before, ""), *self.opener(replace(before, data=False)))
         try:
             delta = self._places.opener(before)
         except TemplateError as error:

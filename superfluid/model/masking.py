@@ -16,11 +16,12 @@ from superfluid.model.controls import Strings
 from superfluid.model.vocabulary import Vocabulary
 
 # A masked string is _MARK and three digits of base 256; these characters themselves are masked the same way, so that
-# a text which holds them comes through. LEFT and RIGHT are kept free for whoever marks places in a rendering.
+# a text which holds them comes through. LEFT, RIGHT and HERE are kept free for whoever marks places in a rendering.
 _MARK = "\ue000"
 LEFT = "\uf8f0"
 RIGHT = "\uf8f1"
-_RESERVED = (_MARK, LEFT, RIGHT)
+HERE = "\uf8f2"
+_RESERVED = (_MARK, LEFT, RIGHT, HERE)
 _DIGIT = 0xE100
 _MASKED = re.compile(f"{_MARK}([{chr(_DIGIT)}-{chr(_DIGIT + 255)}]{{3}})")
 

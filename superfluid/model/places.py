@@ -14,7 +14,7 @@ from typing import Any
 from superfluid.model import probes
 from superfluid.model.callformat import CallFormat
 from superfluid.model.controls import Strings
-from superfluid.model.masking import LEFT, RIGHT
+from superfluid.model.masking import HERE, LEFT, RIGHT
 from superfluid.model.template import ChatTemplate, TemplateError
 from superfluid.model.turns import Conversation, Turn, histories, placeholder, placeholder_like
 from superfluid.protocol.codes import Role
@@ -73,6 +73,24 @@ class Places:
             except NoPlace:
                 pass
         raise refused or NoPlace
+
+    def data(self, before: Conversation, text: str = "") -> tuple[Delta, Delta]:
+        """What comes before and after the data of a user turn; the second begins with `text`, which ends the turn.
+
+        Where the template does not want a user turn after `before`, it is what the middle of a conversation has.
+        Raises `NoPlace` alone.
+        """
+        turn = Turn(Role.USER, HERE + text)
+        middle = replace(before, roles=(), empty=False, finished=False, cut=False)
+        for shape in (before, middle):
+            try:
+                whole = self.message(shape, turn, None)
+            except (TemplateError, NoPlace):
+                continue
+            head, found, tail = whole.text.partition(HERE)
+            if found and HERE not in tail:
+                return Delta(whole.before, head, open=True), Delta("\n", tail)
+        raise NoPlace
 
     # ---- messages
 
@@ -138,6 +156,8 @@ class Places:
         full = self._render((*history, turn), before.created_ms)
         if before.finished:
             return full, self._past_end(full, history, before)
+        if before.cut and (at := history[-1].end_in(full)) >= 0:
+            return full, at
         if self._folds(history):
             probe = placeholder(len(history), Role.USER)
             lead = self._render((*history, probe), before.created_ms)

@@ -30,6 +30,10 @@ class Conversation:
     """the last stream record is a `Generated` that ended its turn: the turn separator is due"""
     created_ms: int
     """Unix time that the template sees, whenever it is asked"""
+    data: bool = False
+    """the last turn is a user turn that holds data and has no end yet"""
+    cut: bool = False
+    """the last turn is an assistant turn without an end, which the next user turn is to close"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ class Tail(IntEnum):
     """an assistant turn that is not finished: a generation continues it"""
     FINISHED = 4
     """a reply that drew its end of turn: the separator is due before anything else"""
+    DATA = 5
+    """a user turn that holds data and has no end yet; its role is the last in `roles`"""
 
 
 @dataclass(slots=True)
