@@ -5,6 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from superfluid.protocol.codes import PurgeMode
+from superfluid.protocol.feed_requests import (
+    Ask,
+    FeedState,
+    FeedSubscribe,
+    FlashAdd,
+    FlashList,
+    FlashRemove,
+    Name,
+    Open,
+    Push,
+    Resolve,
+    Warm,
+)
 from superfluid.protocol.records import GenParams, RebaseEdit
 from superfluid.protocol.wire import U8, U32, U64
 
@@ -272,4 +285,15 @@ Request = (
     | AppendSystem
     # Extensions, from variant index 128 up.
     | Status
+    | Open
+    | Name
+    | Resolve
+    | FeedState
+    | Push
+    | Ask
+    | FlashAdd
+    | FlashList
+    | FlashRemove
+    | FeedSubscribe
+    | Warm
 )

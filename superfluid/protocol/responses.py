@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from superfluid.protocol.feed_responses import (
+    Answer,
+    AskPiece,
+    Feed,
+    FeedEvent,
+    Flash,
+    Flashes,
+    FlashGone,
+    Opened,
+    Pushed,
+    Resolved,
+    Warmed,
+)
 from superfluid.protocol.records import Event, GenParams
 from superfluid.protocol.wire import F32, U8, U32, U64
 
@@ -305,4 +318,15 @@ Response = (
     | Throttled
     # Extensions, from variant index 128 up.
     | StatusReport
+    | Opened
+    | Resolved
+    | Feed
+    | Pushed
+    | AskPiece
+    | Answer
+    | Flash
+    | Flashes
+    | FlashGone
+    | FeedEvent
+    | Warmed
 )

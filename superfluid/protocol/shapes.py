@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from superfluid.protocol import records, requests, responses, ticks
+from superfluid.protocol import feed_responses, records, requests, responses, ticks
 from superfluid.protocol.wire import Scalar
 
 SUMS: Mapping[Any, str] = {
@@ -20,6 +20,7 @@ SUMS: Mapping[Any, str] = {
     records.EventBody: "EventBody",
     records.RebaseEdit: "RebaseEdit",
     responses.Tier: "Tier",
+    feed_responses.FeedNews: "FeedNews",
     ticks.WorkerRequest: "WorkerRequest",
     ticks.WorkerReply: "WorkerReply",
 }

@@ -2,8 +2,9 @@
 
 import pytest
 
-from superfluid.protocol import postcard, records, requests, responses
+from superfluid.protocol import jsonform, postcard, records, requests, responses
 from superfluid.protocol.codes import PurgeMode
+from superfluid.protocol.feed_responses import DataUpdated
 from superfluid.protocol.frames import frame
 from superfluid.protocol.records import Drop, EpochBump, Event, GenParams, Message, Replace
 from superfluid.protocol.shapes import indices_of
@@ -71,3 +72,31 @@ def test_the_vocabulary_is_whole():
 
 def test_extensions_begin_at_128():
     assert postcard.encode(requests.Request, requests.Status()).hex(" ") == "80 01"
+
+
+EXTENSIONS = [
+    (requests.Request, requests.Open("a", None, True), "81 01 01 01 61 00 01"),
+    (requests.Request, requests.Push(1, ("x", "")), "85 01 01 02 01 78 00"),
+    (
+        requests.Request,
+        requests.Ask(1, "q", None, None, (), ("no",), 2.0),
+        "86 01 01 01 71 00 00 00 01 02 6e 6f 00 00 00 40",
+    ),
+    (requests.Request, requests.Warm(1, ((1, "x"),)), "8b 01 01 01 01 01 78"),
+    (responses.Response, responses.Resolved(300), "82 01 ac 02"),
+    (responses.Response, responses.Pushed(1, 0, 2, 36, 300, 0, 7, 5), "84 01 01 00 02 24 ac 02 00 07 05"),
+    (responses.Response, responses.FeedEvent(1, DataUpdated(2, 3, 0)), "8a 01 01 02 02 03 00"),
+]
+
+
+@pytest.mark.parametrize(("union", "value", "hexes"), EXTENSIONS, ids=lambda part: str(part)[:40])
+def test_extension_vector(union, value, hexes):
+    assert postcard.encode(union, value).hex(" ") == hexes
+    assert postcard.decode(union, bytes.fromhex(hexes)) == value
+
+
+def test_feed_news_in_json():
+    event = responses.FeedEvent(1, DataUpdated(2, 3, 0))
+    assert jsonform.to_json(responses.Response, event) == {
+        "FeedEvent": {"sub": 1, "event": {"DataUpdated": {"data_version": 2, "tokens": 3, "pending": 0}}}
+    }

@@ -112,6 +112,16 @@ def test_the_transports_agree(web, kind):
         {"Generate": {"session": 1, "max_tokens": 4}},
         {"Subscribe": {"session": 1, "cursor": 0, "provisional": False}},
         {"Unsubscribe": {"sub": 1}},
+        {
+            "Ask": {
+                "session": 1,
+                "prompt": "x",
+                "stop": [],
+                "fast_answer": [],
+                "gap_threshold": 2,
+            }
+        },
+        {"FeedSubscribe": {"session": 1}},
     ],
     ids=lambda request: next(iter(request)),
 )

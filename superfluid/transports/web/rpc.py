@@ -31,7 +31,13 @@ async def rpc(cases: UseCases, headers: Headers, receive: Receive, send: Send) -
 
 async def _response(cases: UseCases, request: Request) -> Response:
     match request:
-        case requests.Generate() | requests.Subscribe() | requests.Unsubscribe():
+        case (
+            requests.Generate()
+            | requests.Subscribe()
+            | requests.Unsubscribe()
+            | requests.Ask()
+            | requests.FeedSubscribe()
+        ):
             name = type(request).__name__
             return responses.Err(
                 f"protocol: {name} streams, and this answers once; send it over the WebSocket (/web/ws), or generate "
