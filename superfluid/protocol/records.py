@@ -1,6 +1,7 @@
 """The records of a session log and the envelope that gives them an id (spec: wire-facts, sections 4 and 5).
 
-Field order is the wire order. `span` is always the token ids that a record put on the model's input.
+Field order is the wire order. `span` is always the token ids that a record put on the model's input. The records of
+feeds are an extension: the original protocol has none of them (decision 2).
 """
 
 from __future__ import annotations
@@ -209,6 +210,88 @@ class Pinned:
     deadline_unix_ms: U64
 
 
+# --- feeds --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The session's name from now on; no two living sessions have the same."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class FeedOpened:
+    """How data is taken in: `window` caps its tokens, None is append-only."""
+
+    window: U64 | None
+    pre_decode: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of data. An empty span: newer ones pushed it out before it was computed."""
+
+    text: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """A batch of data, or what became of it. `version` is the data version from now on.
+
+    First the oldest entries leave the stream: `evicted` less those of `entries` that have no span. Then `head`, which
+    opens a user turn where none holds data yet, and the entries' spans go on the input. `dropped` counts the entries
+    since the last batch that never got this far.
+    """
+
+    version: U64
+    head: Span
+    entries: tuple[Entry, ...]
+    evicted: U64
+    dropped: U64
+
+
+@dataclass(frozen=True, slots=True)
+class Rewound:
+    """The conversation goes on after its first `messages` messages: what came later leaves the stream, data that
+    stood there is set aside for `Restored`."""
+
+    messages: U64
+    version: U64
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Data that a `Rewound` set aside is on the input again, after `head`, which opens a turn for it."""
+
+    head: Span
+
+
+@dataclass(frozen=True, slots=True)
+class FlashAdded:
+    """A standing question. Ids count up and are not used again."""
+
+    id: U64
+    query: str
+    max_tokens: U32
+
+
+@dataclass(frozen=True, slots=True)
+class FlashRemoved:
+    id: U64
+
+
+@dataclass(frozen=True, slots=True)
+class FlashAnswered:
+    """The answer over the data of `data_version`; `confidence` is the logit gap of its first token."""
+
+    id: U64
+    value: str
+    data_version: U64
+    confidence: F32
+
+
 EventBody = (
     Created
     | Appended
@@ -235,6 +318,14 @@ EventBody = (
     | ToolReconciliation
     | ToolLease
     | Pinned
+    | Named
+    | FeedOpened
+    | Ingested
+    | Rewound
+    | Restored
+    | FlashAdded
+    | FlashRemoved
+    | FlashAnswered
 )
 
 
@@ -249,7 +340,7 @@ class Event:
 
 
 def span_of(body: EventBody) -> Span:
-    """The token ids that `body` put on the model's input; empty for records outside the stream."""
+    """The token ids that `body` brings to the model's input; empty for records outside the stream."""
     match body:
         case (
             Appended(span=span)
@@ -258,7 +349,10 @@ def span_of(body: EventBody) -> Span:
             | Generated(span=span)
             | ToolResult(span=span)
             | Block(span=span)
+            | Restored(head=span)
         ):
             return span
+        case Ingested(head=head, entries=entries):
+            return (*head, *(token for entry in entries for token in entry.span))
         case _:
             return ()

@@ -57,6 +57,34 @@ def test_response_vector(value, hexes):
     assert postcard.decode(responses.Response, bytes.fromhex(hexes)) == value
 
 
+FEED_RECORDS = [
+    (records.Named("cpu-1"), "80 01 05 63 70 75 2d 31"),
+    (records.FeedOpened(300, True), "81 01 01 ac 02 01"),
+    (
+        records.Ingested(2, (7,), (records.Entry("a", (128,)), records.Entry("b", ())), 3, 1),
+        "82 01 02 01 07 02 01 61 01 80 01 01 62 00 03 01",
+    ),
+    (records.Rewound(4, 5), "83 01 04 05"),
+    (records.Restored((1,)), "84 01 01 01"),
+    (records.FlashAdded(1, "q", 32), "85 01 01 01 71 20"),
+    (records.FlashRemoved(1), "86 01 01"),
+    (records.FlashAnswered(1, "v", 9, 1.5), "87 01 01 01 76 09 00 00 c0 3f"),
+]
+
+
+@pytest.mark.parametrize(("value", "hexes"), FEED_RECORDS, ids=lambda part: str(part)[:40])
+def test_feed_record_vector(value, hexes):
+    assert postcard.encode(records.EventBody, value).hex(" ") == hexes
+    assert postcard.decode(records.EventBody, bytes.fromhex(hexes)) == value
+
+
+def test_what_feed_records_bring_to_the_input():
+    entries = (records.Entry("a", (1, 2)), records.Entry("b", ()), records.Entry("c", (3,)))
+    assert records.span_of(records.Ingested(1, (8, 9), entries, 1, 0)) == (8, 9, 1, 2, 3)
+    assert records.span_of(records.Restored((8,))) == (8,)
+    assert records.span_of(records.Rewound(1, 1)) == ()
+
+
 def test_event_vector():
     assert postcard.encode(Event, Event(3, 2, 0, EpochBump())).hex(" ") == "03 02 00 07"
 
