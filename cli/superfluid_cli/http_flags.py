@@ -85,17 +85,24 @@ DefaultQos = Annotated[
 ]
 NoQosHeader = Annotated[bool, option("--no-http-qos-header", help="Ignore the header x-superfluid-qos.")]
 Temperature = Annotated[
-    float,
+    float | None,
     option(
         "--temperature",
         metavar="F",
         parser=values.fraction(0, 2),
         help="Temperature of HTTP requests that name none; 0 is greedy.",
-        default=True,
+        default="0.7, on messages and sessions 0.6",
     ),
 ]
 TopP = Annotated[
-    float, option("--top-p", metavar="F", parser=values.fraction(0, 1), help="Their top-p.", default=True)
+    float | None,
+    option(
+        "--top-p",
+        metavar="F",
+        parser=values.fraction(0, 1),
+        help="Their top-p.",
+        default="0.95, on messages and sessions 0.9",
+    ),
 ]
 TopK = Annotated[
     int, option("--top-k", parser=values.whole(0, (1 << 31) - 1), help="Their top-k; 0 is all.", default=True)

@@ -23,8 +23,9 @@ class HttpConfig:
     default_qos: int = Qos.AGENT
     qos_header: bool = True
     """whether a request may name its class"""
-    temperature: float = 0.7
-    top_p: float = 0.95
+    temperature: float | None = None
+    """None, here and next, is what each dialect has"""
+    top_p: float | None = None
     top_k: int = 0
     min_p: float = 0.0
 

@@ -28,6 +28,9 @@ from superfluid.sessions.state import SessionState
 FAR_OVER = 2
 """A text that must have so many times the tokens of the window is refused uncounted, by a lower bound."""
 
+_ANY = GenParams(0.0, 1.0, 0.0, 0, 0)
+"""For prompts from which nothing is drawn."""
+
 LAST_TICK = 5.0
 """Seconds that a session whose client has left stays for the tick under way; one takes a quarter of a second."""
 
@@ -151,6 +154,16 @@ class Conversing:
                 # What the tick under way draws still belongs to the session: it stays until the lane is gone.
                 with trio.move_on_after(LAST_TICK, shield=True):
                     await generation.ended.wait()
+
+    async def count(self, turns: tuple[Turn, ...]) -> int:
+        """Tokens of the prompt that a reply to `turns` would be drawn from; it may be longer than the window.
+
+        Raises OverWindow where it is too long to be counted, and ProtocolRefusal with the template's own words.
+        """
+        ask = Ask(params=_ANY, turns=turns)
+        with self._book.passing(ask.params) as state:
+            await self._put(state, ask)
+            return len(state.tokens)
 
     async def _put(self, state: SessionState, ask: Ask) -> None:
         self._check_size(ask)

@@ -36,7 +36,7 @@ class Watching:
         return StatusReport(
             version=__version__,
             pid=os.getpid(),
-            uptime=int(time.monotonic() - self.started),
+            uptime=self.uptime_ms() // 1000,
             model=self.model,
             model_path=str(self.model_path),
             devices=ready.devices,
@@ -54,6 +54,9 @@ class Watching:
             respawns=room.respawns,
             ticks=schedule.ticks,
         )
+
+    def uptime_ms(self) -> int:
+        return int((time.monotonic() - self.started) * 1000)
 
     def metrics(self) -> bytes:
         """Prometheus' text format."""

@@ -246,7 +246,7 @@ def test_websockets_are_refused(quick):
     key = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     with quick.connection() as stream:
         stream.sendall(head + key)
-        assert stream.recv(12) == b"HTTP/1.1 403"
+        assert stream.recv(12) == b"HTTP/1.1 404"
 
 
 def test_many_requests_on_one_connection(quick):

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import threading
 import time
+from datetime import datetime
 
 import httpx
 import pytest
@@ -28,8 +29,20 @@ def frames(reply):
 
 
 def test_health(quick):
-    reply = quick.http.get("/health").json()
-    assert reply["status"] == "ok"
+    quick.chat(max_tokens=3)
+    before = quick.http.get("/health").json()
+    assert before["status"] == "ok"
+    usage = quick.chat("Something new to be counted.", max_tokens=3).json()["usage"]
+    quick.chat(max_tokens=3, stream=True)
+    assert quick.chat(temperature=9).status_code == 400  # never started
+    after = quick.http.get("/healthz").json()
+    grown = {name: after[name] - before[name] for name in after if isinstance(after[name], int)}
+    assert (grown["requests_started"], grown["requests_ok"], grown["requests_failed"]) == (2, 2, 0)
+    assert grown["generated_tokens"] == 6
+    assert grown["prompt_tokens"] > usage["prompt_tokens"]
+    assert grown["uptime_ms"] >= 0
+    assert grown["steps"] >= 2
+    assert (after["queued"], after["running"]) == (0, 0)
 
 
 def test_models(quick):
@@ -38,6 +51,11 @@ def test_models(quick):
     assert quick.openai.models.retrieve(model.id) == model
     assert (model.object, model.owned_by, model.max_model_len) == ("model", "superfluid", 2048)
     assert abs(model.created - time.time()) < 3600
+    assert (model.max_input_tokens, model.max_tokens, model.lifecycle) == (2047, 2047, "active")
+    assert datetime.fromisoformat(model.created_at).timestamp() == model.created
+    assert quick.openai.models.retrieve(model.id.upper()) == model
+    page = quick.http.get("/v1/models").json()
+    assert (page["has_more"], page["first_id"], page["last_id"]) == (False, model.id, model.id)
     assert quick.chat().json()["model"] == model.id
 
 

@@ -15,6 +15,9 @@ from superfluid.transports.http.fields import Fields
 MOST_BYTES = 64 << 20
 """Bytes of a body, as of a frame on the socket."""
 
+THREADED = 1 << 16
+"""Bytes of a body from which on it is parsed in a thread."""
+
 STALLED = 60.0
 """Seconds that a client may leave between two pieces of its body."""
 
@@ -40,6 +43,14 @@ async def read(receive: Receive) -> bytes:
             raise too_large()
         if not message.get("more_body", False):
             return b"".join(pieces)
+
+
+async def fields(receive: Receive, *, optional: bool = False) -> Fields:
+    """The JSON object that the body spells; with `optional`, no body is an empty one. Raises ApiError, and Gone."""
+    data = await read(receive)
+    if optional and not data:
+        return Fields({})
+    return parse(data) if len(data) < THREADED else await trio.to_thread.run_sync(parse, data)
 
 
 def too_large() -> ApiError:

@@ -9,7 +9,8 @@ from superfluid.daemon.config import HttpConfig
 from superfluid.daemon.conversing import Ask, Turn
 from superfluid.protocol.codes import Role
 from superfluid.transports.http import sampling
-from superfluid.transports.http.choices import Choice, Form, Order
+from superfluid.transports.http.choices import Choice, Order
+from superfluid.transports.http.chunks import OpenAiForm
 from superfluid.transports.http.fields import Fields, missing, unsupported, wrong
 
 _ROLES: Mapping[str, Role] = {
@@ -33,7 +34,7 @@ _REFUSED: dict[str, tuple[str, Callable[[object], bool]]] = {
 }
 
 
-class Chat(Form):
+class Chat(OpenAiForm):
     """OpenAI's chat form."""
 
     prompt_field = "messages"
@@ -41,7 +42,7 @@ class Chat(Form):
     whole_object = "chat.completion"
     chunk_object = "chat.completion.chunk"
 
-    def parse(self, fields: Fields, config: HttpConfig, vocabulary: int, qos: int) -> Order:
+    def parse(self, fields: Fields, config: HttpConfig, vocabulary: int, qos: int) -> Order[Ask]:
         sampling.refuse(fields, _REFUSED)
         wanted = sampling.wanted(fields, config, vocabulary)
         fields.text("model")

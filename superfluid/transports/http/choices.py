@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import trio
 
@@ -17,20 +17,23 @@ from superfluid.protocol.refusals import Refusal, ShuttingDown
 from superfluid.transports.http.errors import ApiError, from_refusal
 from superfluid.transports.http.fields import Fields
 
+A = TypeVar("A")
+"""What is asked for one choice."""
+
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Order(Generic[A]):
     """What a request wants: an ask for each choice, `prompts` groups of equal length, each on one prompt."""
 
-    asks: tuple[Ask, ...]
+    asks: tuple[A, ...]
     prompts: int
     stream: bool
-    include_usage: bool
+    include_usage: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One finished reply."""
+    """One finished reply. `stop` is the stop string that ended it."""
 
     index: int
     text: str
@@ -38,38 +41,12 @@ class Choice:
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    stop: str | None = None
 
     @property
     def reason(self) -> str:
+        """As OpenAI's clients read it."""
         return "length" if self.finish is Finish.LENGTH else "stop"
-
-
-class Form(ABC):
-    """How a route reads its request and writes its reply."""
-
-    prompt_field: ClassVar[str]
-    id_prefix: ClassVar[str]
-    whole_object: ClassVar[str]
-    chunk_object: ClassVar[str]
-
-    @abstractmethod
-    def parse(self, fields: Fields, config: HttpConfig, vocabulary: int, qos: int) -> Order:
-        """Raises ApiError naming the field."""
-
-    @abstractmethod
-    def whole(self, choice: Choice) -> dict[str, Any]:
-        """What a finished choice holds beside its index and its finish reason."""
-
-    @abstractmethod
-    def opening(self) -> dict[str, Any] | None:
-        """What the first chunk of a choice holds; None where there is none."""
-
-    @abstractmethod
-    def piece(self, text: str) -> dict[str, Any]: ...
-
-    @abstractmethod
-    def closing(self) -> dict[str, Any]:
-        """What the chunk with the finish reason holds."""
 
 
 # --- what happens to a choice -------------------------------------------------------------------------------------
@@ -80,6 +57,7 @@ class Admitted:
     """It waits for a lane, or has one: it will not be refused any more."""
 
     index: int
+    prompt_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,54 +72,97 @@ class Failed:
 
 
 Happening = Admitted | Piece | Choice | Failed
+Sending = trio.MemorySendChannel[Happening]
 
 
-async def draw(
-    cases: UseCases, index: int, ask: Ask, prompt_field: str, happenings: trio.MemorySendChannel[Happening]
-) -> None:
+# --- how a route tells it -----------------------------------------------------------------------------------------
+
+
+class Teller(ABC):
+    """Writes one reply. `choices` are all of it, in order."""
+
+    headers: Mapping[str, str]
+
+    @abstractmethod
+    def whole(self, choices: Sequence[Choice]) -> dict[str, Any]:
+        """The reply in one piece."""
+
+    @abstractmethod
+    def opening(self, prompt_tokens: int) -> Sequence[bytes]:
+        """The first frames of a stream."""
+
+    @abstractmethod
+    def piece(self, index: int, text: str) -> bytes: ...
+
+    @abstractmethod
+    def closing(self, choice: Choice) -> bytes:
+        """A choice is finished."""
+
+    @abstractmethod
+    def last(self, choices: Sequence[Choice]) -> bytes:
+        """The end of a stream in which all went well."""
+
+    @abstractmethod
+    def failed(self, fault: ApiError) -> bytes:
+        """The end of a stream in which something did not."""
+
+
+class Form(ABC, Generic[A]):
+    """How a route reads its request, has it answered and writes its reply."""
+
+    prompt_field: ClassVar[str]
+
+    @abstractmethod
+    def parse(self, fields: Fields, config: HttpConfig, vocabulary: int, qos: int) -> Order[A]:
+        """Raises ApiError naming the field."""
+
+    @abstractmethod
+    def teller(self, order: Order[A], model: str) -> Teller: ...
+
+    @abstractmethod
+    async def answer(self, cases: UseCases, index: int, ask: A, sending: Sending) -> None:
+        """Have one ask answered and tell what happens. Raises Refusal and ApiError."""
+
+    def refused(self, refusal: Refusal) -> ApiError:
+        """What the daemon refuses, in the words of this route."""
+        return from_refusal(refusal, self.prompt_field)
+
+
+async def draw(form: Form[A], cases: UseCases, index: int, ask: A, sending: Sending) -> None:
     """Draw one choice and tell what happens. Being cancelled cancels it, in the queue and at any later stage.
 
     What is slow to take happenings slows nothing but this: the generation keeps its pieces, and ends itself where
     they become too many.
     """
     try:
-        async with cases.conversing.reply(ask) as reply:
-            await happenings.send(Admitted(index))
-            async for text in reply.pieces():
-                if text:
-                    await happenings.send(Piece(index, text))
-            if reply.finish is Finish.CANCELLED:
-                raise ShuttingDown if cases.generating.closing else _too_slow()
-            await happenings.send(
-                Choice(
-                    index=index,
-                    text=reply.text,
-                    finish=reply.finish,
-                    prompt_tokens=reply.prompt_tokens,
-                    cached_tokens=reply.cached_tokens,
-                    completion_tokens=reply.completion_tokens,
-                )
-            )
+        await form.answer(cases, index, ask, sending)
     except ApiError as fault:
-        await happenings.send(Failed(fault))
+        await sending.send(Failed(fault))
     except Refusal as refusal:
-        await happenings.send(Failed(from_refusal(refusal, prompt_field)))
+        await sending.send(Failed(form.refused(refusal)))
+
+
+async def converse(cases: UseCases, index: int, ask: Ask, sending: Sending) -> None:
+    """Have a conversation or a prompt continued. Raises Refusal and ApiError."""
+    async with cases.conversing.reply(ask) as reply:
+        await sending.send(Admitted(index, reply.prompt_tokens))
+        async for text in reply.pieces():
+            if text:
+                await sending.send(Piece(index, text))
+        if reply.finish is Finish.CANCELLED:
+            raise ShuttingDown if cases.generating.closing else _too_slow()
+        await sending.send(
+            Choice(
+                index=index,
+                text=reply.text,
+                finish=reply.finish,
+                prompt_tokens=reply.prompt_tokens,
+                cached_tokens=reply.cached_tokens,
+                completion_tokens=reply.completion_tokens,
+                stop=reply.stop,
+            )
+        )
 
 
 def _too_slow() -> ApiError:
     return ApiError("the reply was cancelled, since it was not read in time", status=503, code="reader_too_slow")
-
-
-def usage(choices: Sequence[Choice], prompts: int) -> dict[str, Any]:
-    """OpenAI's usage of all choices, in order; a prompt counts once, however many choices it has."""
-    each = len(choices) // prompts
-    groups = [choices[start : start + each] for start in range(0, len(choices), each)]
-    prompt_tokens = sum(group[0].prompt_tokens for group in groups)
-    completion_tokens = sum(choice.completion_tokens for choice in choices)
-    cached = sum(min(choice.cached_tokens for choice in group) for group in groups)
-    return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": completion_tokens,
-        "total_tokens": prompt_tokens + completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": cached},
-    }

@@ -8,7 +8,8 @@ from typing import Any
 from superfluid.daemon.config import HttpConfig
 from superfluid.daemon.conversing import Ask
 from superfluid.transports.http import sampling
-from superfluid.transports.http.choices import Choice, Form, Order
+from superfluid.transports.http.choices import Choice, Order
+from superfluid.transports.http.chunks import OpenAiForm
 from superfluid.transports.http.fields import Fields, is_token, missing, wrong
 
 DEFAULT_TOKENS = 16
@@ -25,7 +26,7 @@ _REFUSED: dict[str, tuple[str, Callable[[object], bool]]] = {
 }
 
 
-class Completions(Form):
+class Completions(OpenAiForm):
     """OpenAI's completion form. A prompt is text, in which control tokens count as such, or token ids."""
 
     prompt_field = "prompt"
@@ -33,7 +34,7 @@ class Completions(Form):
     whole_object = "text_completion"
     chunk_object = "text_completion"
 
-    def parse(self, fields: Fields, config: HttpConfig, vocabulary: int, qos: int) -> Order:
+    def parse(self, fields: Fields, config: HttpConfig, vocabulary: int, qos: int) -> Order[Ask]:
         sampling.refuse(fields, _REFUSED)
         wanted = sampling.wanted(fields, config, vocabulary)
         fields.text("model")

@@ -1,9 +1,16 @@
-"""Errors as OpenAI's clients read them: a status and `{"error": {"message", "type", "param", "code"}}`."""
+"""Errors as clients read them: a status, and an envelope in the dialect of the path.
+
+OpenAI's clients read `{"error": {"message", "type", "param", "code"}}`; Anthropic's, on the routes under
+`/v1/messages`, `{"type": "error", "error": {"type", "message"}, "request_id"}` (spec: streaming-facts, 1.1).
+"""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Any
+
+from starlette.responses import JSONResponse
 
 from superfluid.protocol.refusals import (
     GenerationFailed,
@@ -44,8 +51,29 @@ class ApiError(Exception):
         return _TYPES.get(self.status, "api_error" if self.status >= 500 else "invalid_request_error")
 
     def envelope(self) -> dict[str, Any]:
-        """The body of the reply."""
+        """The body of the reply, as OpenAI's clients read it."""
         return {"error": {"message": str(self), "type": self.type, "param": self.param, "code": self.code}}
+
+    def message_envelope(self, request_id: str) -> dict[str, Any]:
+        """The body of the reply, as Anthropic's clients read it."""
+        return {"type": "error", "error": {"type": self.type, "message": str(self)}, "request_id": request_id}
+
+
+MESSAGES = "/v1/messages"
+"""The path at and under which Anthropic's dialect is spoken."""
+
+
+def new_request_id() -> str:
+    return "req_" + secrets.token_hex(12)
+
+
+def refusal(fault: ApiError, path: str) -> JSONResponse:
+    """The reply to a request that is refused, in the dialect of its path."""
+    if path != MESSAGES and not path.startswith(MESSAGES + "/"):
+        return JSONResponse(fault.envelope(), fault.status, headers=fault.headers)
+    request_id = new_request_id()
+    headers = {**fault.headers, "request-id": request_id}
+    return JSONResponse(fault.message_envelope(request_id), fault.status, headers=headers)
 
 
 def from_refusal(refusal: Refusal, prompt: str) -> ApiError:

@@ -19,32 +19,35 @@ from superfluid.daemon.config import HttpConfig
 from superfluid.transports.exchange import Exchange
 from superfluid.transports.hosts import hostname, is_address, is_loopback
 from superfluid.transports.http import body
-from superfluid.transports.http.errors import ApiError
+from superfluid.transports.http.errors import ApiError, refusal
 
 _LOG = logging.getLogger("superfluid.http")
 
-OPEN_PATHS = frozenset(["/health"])
+OPEN_PATHS = frozenset(["/health", "/healthz"])
 """What is answered without a key."""
 
 
 class Guard:
-    """ASGI middleware around the whole application."""
+    """ASGI middleware around the whole application.
 
-    def __init__(self, app: ASGIApp, config: HttpConfig, activity: Activity) -> None:
+    `sockets` are for WebSockets, whose `websocket.connect` was received; they raise ApiError before they accept one.
+    """
+
+    def __init__(self, app: ASGIApp, sockets: ASGIApp, config: HttpConfig, activity: Activity) -> None:
         self._app = app
+        self._sockets = sockets
         self._key = config.api_key.encode() if config.api_key is not None else None
         self._hosts = frozenset(name.lower() for name in config.hosts)
         self._origins = frozenset(origin.lower().rstrip("/") for origin in config.origins)
         self._activity = activity
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})  # before it is accepted: 403
-            return
         with self._activity:
-            exchange = Exchange(receive, send)
             try:
-                await self._let_in(scope, exchange)
+                if scope["type"] == "websocket":
+                    await self._let_in_socket(scope, receive, send)
+                else:
+                    await self._let_in(scope, Exchange(receive, send))
             except Exception as fault:
                 # The text of an exception may hold the text of a session: it is not logged.
                 _LOG.error(
@@ -57,9 +60,18 @@ class Guard:
         try:
             self._check(scope)
         except ApiError as fault:
-            await refusal(fault)(scope, exchange.receive, exchange.send)
+            await refusal(fault, scope["path"])(scope, exchange.receive, exchange.send)
             return
         await self._app(scope, exchange.receive, exchange.send)
+
+    async def _let_in_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket that is refused is refused by a plain reply, which clients can read."""
+        await receive()  # websocket.connect; left unread, it would keep a refused connection from being closed
+        try:
+            self._check(scope)
+            await self._sockets(scope, receive, send)
+        except ApiError as fault:
+            await _refuse_upgrade(fault, send)
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
@@ -71,7 +83,7 @@ class Guard:
                 raise _forbidden("origin", "web pages of that origin may not ask; allow it with --http-origin")
         if self._key is not None and scope["path"] not in OPEN_PATHS:
             self._check_key(self._key, headers)
-        if scope["method"] in ("POST", "PUT", "PATCH"):
+        if scope.get("method") in ("POST", "PUT", "PATCH"):
             _check_body(headers)
 
     def _knows(self, host: str) -> bool:
@@ -98,6 +110,13 @@ class Guard:
             raise _unknown("the API key is not the one of this server")
 
 
+async def _refuse_upgrade(fault: ApiError, send: Send) -> None:
+    reply = JSONResponse(fault.envelope(), fault.status, headers=fault.headers)
+    start = {"type": "websocket.http.response.start", "status": reply.status_code, "headers": reply.raw_headers}
+    await send(start)
+    await send({"type": "websocket.http.response.body", "body": bytes(reply.body), "more_body": False})
+
+
 def _check_body(headers: Headers) -> None:
     kind = headers.get("content-type")
     if kind is not None and not body.is_json(kind):
@@ -105,11 +124,6 @@ def _check_body(headers: Headers) -> None:
     length = headers.get("content-length")
     if length is not None and length.isdigit() and int(length) > body.MOST_BYTES:
         raise body.too_large()
-
-
-def refusal(fault: ApiError) -> JSONResponse:
-    """The reply to a request that is refused."""
-    return JSONResponse(fault.envelope(), fault.status, headers=fault.headers)
 
 
 def _forbidden(header: str, why: str) -> ApiError:

@@ -18,6 +18,19 @@ MOST_BIASES = 4096
 
 SESSION_HEADER = "x-superfluid-session-id"
 
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What a dialect samples with where neither the request nor the server's settings say."""
+
+    temperature: float
+    top_p: float
+
+
+OPENAI = Defaults(0.7, 0.95)
+LAYERED = Defaults(0.6, 0.9)
+"""Of the routes of streaming sessions and of messages (spec: streaming-facts, 1.1)."""
+
 _U64 = (1 << 64) - 1
 
 
@@ -39,36 +52,44 @@ class Wanted:
 
 def wanted(fields: Fields, config: HttpConfig, vocabulary: int) -> Wanted:
     """Read the shared fields. Raises ApiError."""
-    if fields.raw("session_id") is not None:
-        raise ApiError(f"session_id: a session is named by the header {SESSION_HEADER}", param="session_id")
+    refuse_session_id(fields)
     stream = fields.flag("stream")
     return Wanted(
-        params=_params(fields, config),
-        options=_options(fields, vocabulary),
-        stops=_stops(fields),
+        params=params(fields, config, OPENAI),
+        options=options(fields, vocabulary),
+        stops=stops(fields, "stop"),
         choices=fields.whole("n", 1, MOST_CHOICES) or 1,
         stream=stream,
         include_usage=_include_usage(fields, stream),
     )
 
 
-def _params(fields: Fields, config: HttpConfig) -> GenParams:
-    def or_else(value: float | None, default: float) -> float:
-        return default if value is None else value
+def refuse_session_id(fields: Fields) -> None:
+    """A request that named its session in its body would otherwise run without it. Raises ApiError."""
+    if fields.raw("session_id") is not None:
+        raise ApiError(f"session_id: a session is named by the header {SESSION_HEADER}", param="session_id")
+
+
+def params(fields: Fields, config: HttpConfig, defaults: Defaults) -> GenParams:
+    """How to draw. Raises ApiError."""
+
+    def or_else(value: float | None, *others: float | None) -> float:
+        return next(found for found in (value, *others) if found is not None)
 
     # Drawn anew where none is given (decision 14); negative ones wrap round, as in C.
     seed = fields.whole("seed", -(1 << 63), _U64)
     top_k = fields.whole("top_k", -1, (1 << 31) - 1)
     return GenParams(
-        temperature=or_else(fields.number("temperature", 0, 2), config.temperature),
-        top_p=or_else(fields.number("top_p", 0, 1), config.top_p),
+        temperature=or_else(fields.number("temperature", 0, 2), config.temperature, defaults.temperature),
+        top_p=or_else(fields.number("top_p", 0, 1), config.top_p, defaults.top_p),
         min_p=or_else(fields.number("min_p", 0, 1), config.min_p),
         top_k=config.top_k if top_k is None else max(0, top_k),
         seed=secrets.randbits(64) if seed is None else seed & _U64,
     )
 
 
-def _options(fields: Fields, vocabulary: int) -> LaneOptions:
+def options(fields: Fields, vocabulary: int) -> LaneOptions:
+    """What else shapes the draw. `vocabulary` is the number of tokens that there are. Raises ApiError."""
     repeat = fields.number("repeat_penalty", 0.01, 2)
     return LaneOptions(
         ignore_end=fields.flag("ignore_eos"),
@@ -93,19 +114,20 @@ def _biases(fields: Fields, vocabulary: int) -> tuple[tuple[int, float], ...]:
     return tuple(found.items())
 
 
-def _stops(fields: Fields) -> tuple[str, ...]:
+def stops(fields: Fields, name: str) -> tuple[str, ...]:
+    """The texts before which a reply ends. Raises ApiError."""
     expected = f"a string, or an array of at most {MOST_STOPS} strings"
-    value = fields.raw("stop")
+    value = fields.raw(name)
     if value is None:
         return ()
-    stops = [value] if isinstance(value, str) else value
-    if not isinstance(stops, list) or len(stops) > MOST_STOPS:
-        raise wrong("stop", expected, value)
-    for place, stop in enumerate(stops):
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, list) or len(found) > MOST_STOPS:
+        raise wrong(name, expected, value)
+    for place, stop in enumerate(found):
         if not isinstance(stop, str) or not 0 < len(stop) <= LONGEST_STOP:
-            at = "stop" if isinstance(value, str) else f"stop[{place}]"
+            at = name if isinstance(value, str) else f"{name}[{place}]"
             raise wrong(at, f"a string of 1 to {LONGEST_STOP} characters", stop)
-    return tuple(stops)
+    return tuple(found)
 
 
 def _include_usage(fields: Fields, stream: bool) -> bool:
