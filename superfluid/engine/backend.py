@@ -91,6 +91,10 @@ class Backend(Protocol):
         """A sampler for a lane whose tokens so far end with `said`, at least `sampling.PENALTY_WINDOW` of them
         where there are as many."""
 
+    def gap(self, stretch: int) -> float:
+        """By how much the highest logit stands above the second one after stretch number `stretch` of the batch
+        decoded last, which had `draws`; 0.0 where that is no finite number."""
+
     def copy(self, source: int, target: int) -> None:
         """Make `target` equal to `source`. The data moves in the next decode: until then `target` must not be saved
         or copied, and neither of the two restored."""

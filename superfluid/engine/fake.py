@@ -79,6 +79,11 @@ class FakeModel:
             return chosen[0]
         return self._choose(seen.tobytes() + salt, ends=not stages.no_end)
 
+    def gap(self, tokens: Sequence[int]) -> float:
+        """The logit gap after `tokens`: from 0 up to 16, in steps that single precision holds."""
+        digest = blake2b(array("I", tokens).tobytes(), digest_size=2, salt=b"gap").digest()
+        return int.from_bytes(digest, "little") / 4096
+
     def _choose(self, seen: bytes, *, ends: bool) -> int:
         value = int.from_bytes(blake2b(seen, digest_size=8).digest(), "little")
         if ends and self.end_every and value % self.end_every == 0:
@@ -201,6 +206,9 @@ class FakeBackend:
         seen = self._contexts[stretch]
         assert seen is not None, "a stretch without logits is sampled"
         return seen
+
+    def gap(self, stretch: int) -> float:
+        return self.model.gap(self.seen(stretch))
 
     def copy(self, source: int, target: int) -> None:
         assert source != target, "a copy onto itself"

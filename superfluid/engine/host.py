@@ -3,6 +3,8 @@
 Copies of *held* sessions go last, the last one on the list before the others; but held copies keep no more than
 `held_bytes` from others: past it, in the order of the list, they count like all.
 
+Copies of ephemeral *lanes* that wait go with their lane, and serve lanes alone: nothing counts as saved by them.
+
 *Checkpoints* are partial copies, of layers that do not keep the past, as they were after some turn. With the rest of
 a longer sequence they bring it back to there. They share the budget, of which they take at most a quarter.
 """
@@ -20,13 +22,19 @@ from superfluid.engine.radix import RadixIndex
 @dataclass(frozen=True, slots=True, eq=False)
 class HostCopy:
     """One saved sequence: what it held, whose it was, and the smallest position that the state really has. A
-    `partial` one is a checkpoint."""
+    `partial` one is a checkpoint; with `lane`, it is what an ephemeral lane held."""
 
     session: int
     tokens: array[int]
     state: State
     first: int
     partial: bool = False
+    lane: int | None = None
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it is whole, and its session's."""
+        return not self.partial and self.lane is None
 
 
 CHECKPOINTS = 8
@@ -45,7 +53,9 @@ class HostCopies:
         self._bytes = 0
         self._copies: dict[int, HostCopy] = {}
         self.index: RadixIndex[HostCopy] = RadixIndex()
-        """whole copies"""
+        """whole copies of sessions"""
+        self.ephemeral: RadixIndex[HostCopy] = RadixIndex()
+        """whole copies of ephemeral lanes"""
         self.checkpoints: RadixIndex[HostCopy] = RadixIndex()
         self._checkpoint_bytes = 0
         self.displaced: Callable[[HostCopy], object] = lambda _: None
@@ -65,8 +75,8 @@ class HostCopies:
         return self._budget // _CHECKPOINT_SHARE // 2
 
     def __iter__(self) -> Iterator[HostCopy]:
-        """The whole copies."""
-        return iter([copy for copy in self._copies.values() if not copy.partial])
+        """The whole copies of sessions."""
+        return iter([copy for copy in self._copies.values() if copy.lasting])
 
     def __len__(self) -> int:
         return len(self.index)
@@ -93,7 +103,7 @@ class HostCopies:
         fits = excess <= 0
         for gone in going if fits else [copy]:
             self.drop(gone)
-            if not gone.partial:
+            if gone.lasting:
                 self.displaced(gone)
         if copy.partial:
             self._thin_out(copy.session)
@@ -114,7 +124,18 @@ class HostCopies:
         return [copy for copy in self._copies.values() if copy.partial and copy.session == session]
 
     def _index_of(self, copy: HostCopy) -> RadixIndex[HostCopy]:
-        return self.checkpoints if copy.partial else self.index
+        if copy.partial:
+            return self.checkpoints
+        return self.index if copy.lane is None else self.ephemeral
+
+    @property
+    def lanes(self) -> set[int]:
+        """The ephemeral lanes that something is kept of."""
+        return {copy.lane for copy in self._copies.values() if copy.lane is not None}
+
+    def of_lane(self, lane: int) -> list[HostCopy]:
+        """What is kept of an ephemeral lane."""
+        return [copy for copy in self._copies.values() if copy.lane == lane] if len(self.ephemeral) else []
 
     def _first_to_go(self, added: HostCopy) -> list[HostCopy]:
         """What `added` may displace, in order. It displaces no held copy that goes after it."""
@@ -153,7 +174,7 @@ class HostCopies:
             over = self._checkpoint_bytes * _CHECKPOINT_SHARE > budget
             if self._bytes > budget or (copy.partial and over):
                 self.drop(copy)
-                if not copy.partial:
+                if copy.lasting:
                     self.displaced(copy)
 
     def forget(self, sessions: Collection[int]) -> None:
@@ -166,10 +187,11 @@ class HostCopies:
         """Raise AssertionError where the books do not balance."""
         assert self._bytes == sum(len(copy.state) for copy in self._copies.values())
         assert self._bytes <= self._budget
-        assert len(self.index) + len(self.checkpoints) == len(self._copies)
+        assert len(self.index) + len(self.ephemeral) + len(self.checkpoints) == len(self._copies)
         partial = [copy for copy in self._copies.values() if copy.partial]
         assert len(partial) == len(self.checkpoints)
         assert self._checkpoint_bytes == sum(len(copy.state) for copy in partial)
         assert self._checkpoint_bytes * _CHECKPOINT_SHARE <= self._budget
         self.index.check()
+        self.ephemeral.check()
         self.checkpoints.check()

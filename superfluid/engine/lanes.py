@@ -26,6 +26,9 @@ class Lane:
     offset: int
     limit: int
     stages: Recipe
+    ephemeral: bool = False
+    tells_gap: bool = False
+    gap: float = 0.0
     sampler: Sampler | None = None
     prompt: int = 0
     warm: int = 0
@@ -80,6 +83,7 @@ class Lane:
             finish=self.finish,
             fault=self.fault,
             detail=self.detail,
+            gap=self.gap,
         )
         self.drawn, self.prefilled = [], 0
         return outcome
@@ -104,6 +108,8 @@ def open_lane(start: LaneStart, traits: Traits) -> Lane:
         offset=start.offset,
         limit=start.limit,
         stages=recipe(start.params, start.options),
+        ephemeral=start.options.ephemeral,
+        tells_gap=start.options.gap,
         prompt=len(tokens),
         remaining=len(tokens),
     )

@@ -7,6 +7,7 @@ through one ExitStack, in the reverse order of its making.
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import llama_cpp.llama_cpp as c
+import numpy as np
 import psutil
 from llama_cpp import __version__ as binding_version
 from llama_cpp._ggml import libggml
@@ -248,6 +250,13 @@ class LlamaBackend:
     def sample(self, chain: Any, stretch: int) -> int:
         """Let a chain choose, and accept, the token after a stretch of the last batch."""
         return int(c.llama_sampler_sample(chain, self._context, self._batch.last_rows[stretch]))
+
+    def gap(self, stretch: int) -> float:
+        pointer = c.llama_get_logits_ith(self._context, self._batch.last_rows[stretch])
+        logits = np.ctypeslib.as_array(pointer, (self._traits.vocabulary,))
+        second, first = np.partition(logits, (-2, -1))[-2:].tolist()
+        gap = first - second
+        return gap if math.isfinite(gap) else 0.0
 
     def copy(self, source: int, target: int) -> None:
         # The whole stream: with a range across streams, llama.cpp aborts the process.

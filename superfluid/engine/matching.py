@@ -45,9 +45,10 @@ class Match:
 
 
 class Matcher:
-    """Searches for one session's tokens, of which at most `limit` may come from kept KV."""
+    """Searches for one session's tokens, of which at most `limit` may come from kept KV. With no session, nothing
+    that is found counts as the searcher's own."""
 
-    def __init__(self, backend: Backend, session: int, tokens: array[int], limit: int) -> None:
+    def __init__(self, backend: Backend, session: int | None, tokens: array[int], limit: int) -> None:
         self._backend = backend
         self._traits = backend.traits
         self._session = session

@@ -145,7 +145,9 @@ class Rounds:
         for lane in running:
             if self._tiers.of_lane(lane.number) is not None:
                 continue
-            slot = self._tiers.acquire(lane.number, lane.session, lane.tokens, lane.reusable, keep)
+            slot = self._tiers.acquire(
+                lane.number, lane.session, lane.tokens, lane.reusable, keep, ephemeral=lane.ephemeral
+            )
             if slot is None:
                 return
             lane.remaining = max(0, lane.prompt - len(slot.tokens))
@@ -244,6 +246,8 @@ class Rounds:
         lane.prefilled += before - lane.remaining
         if share.stretch.draws:
             assert lane.sampler is not None
+            if lane.tells_gap and not lane.draws_made:
+                lane.gap = self._backend.gap(index)
             token = lane.sampler.draw(index, lane.bits())
             lane.take(token, self._backend.is_end(token))
             drawn.append((lane.number, token))

@@ -13,17 +13,31 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from superfluid.engine.backend import Backend
 from superfluid.engine.host import HostCopies, HostCopy
 from superfluid.engine.matching import Match, Matcher, serves
 from superfluid.engine.parks import Artifact, Parks
 from superfluid.engine.radix import common
+from superfluid.engine.ranking import Ranking
 from superfluid.engine.slots import Slot
-from superfluid.protocol.ticks import IN_HOST, IN_SEQUENCE, NOWHERE, ON_DISK, KvChange
+from superfluid.engine.telling import Telling
+from superfluid.protocol.ticks import KvChange
 
-_WAITING = 2
-"""Rank of the sequence of a lane that waits: it goes when nothing else can."""
+
+@dataclass(frozen=True, slots=True)
+class _Taker:
+    """Who takes a sequence: for which session, beside which lanes that keep theirs, and which one it spares."""
+
+    session: int
+    ephemeral: bool
+    keep: Collection[int]
+    spared: Slot | None
+
+    @property
+    def besides(self) -> tuple[Slot, ...]:
+        return () if self.spared is None else (self.spared,)
 
 
 class Tiers:
@@ -35,13 +49,11 @@ class Tiers:
         self._slots = [Slot(number) for number in range(backend.traits.sequences)]
         self._host = HostCopies(host_bytes, host_bytes * min(held_pct, 100) // 100)
         self._parks = parks
-        self._held: dict[int, int] = {}
+        self._ranking = Ranking(self._slots)
+        self._telling = Telling(self._slots, self._host, parks)
         self._exact = self._traits.window > 0 or self._traits.recurrent
         """whether a state serves only what ends where it does, in general"""
         self._clock = 0
-        self._told_memory: dict[int, KvChange] = {}
-        self._told_disk: dict[int, KvChange] = {}
-        self._told_revision = -1
 
     @property
     def host(self) -> HostCopies:
@@ -49,7 +61,7 @@ class Tiers:
 
     def hold(self, sessions: Sequence[int]) -> None:
         """The KV of these sessions goes after that of all others, the first on the list last."""
-        self._held = {session: len(sessions) - place for place, session in enumerate(sessions)}
+        self._ranking.hold(sessions)
         self._host.hold(sessions)
 
     def limit(self, host_bytes: int) -> None:
@@ -62,50 +74,76 @@ class Tiers:
 
     # --- taking ---------------------------------------------------------------------------------------------------
 
-    def acquire(self, lane: int, session: int, tokens: array[int], limit: int, keep: Collection[int]) -> Slot | None:
+    def acquire(
+        self,
+        lane: int,
+        session: int,
+        tokens: array[int],
+        limit: int,
+        keep: Collection[int],
+        *,
+        ephemeral: bool = False,
+    ) -> Slot | None:
         """A sequence for `lane`, holding the longest usable prefix of `tokens`, at most `limit` of them.
 
         Lanes outside `keep` may lose their sequence for it (its KV is saved like an idle one's). None where every
-        sequence is owned by a lane in `keep`.
+        sequence is owned by a lane in `keep`. For an `ephemeral` lane, what it copies from stays where it is: None
+        also where that is in the only sequence that no such lane owns.
         """
-        matches = self._matches(session, tokens, limit)
-        matches.sort(key=lambda match: (-match.worth, match.cost, self._gap_of(match, keep)))
+        matches = self._ordered(None if ephemeral else session, tokens, limit, keep)
+        spared: Slot | None = None
+        if ephemeral and matches and isinstance(matches[0].source, Slot):
+            spared = matches[0].source
+            if self._ranking.first_to_go(keep, besides=(spared,)) is None:
+                if len(self._slots) > 1 or spared.lane in keep:
+                    return None
+                # Nobody will ever give up another one: by way of host memory.
+                self._evict(spared)
+                spared = None
+                matches = self._ordered(None, tokens, limit, keep)
+        taker = _Taker(session, ephemeral, keep, spared)
         for match in matches:
-            slot = self._take(match, session, keep)
+            slot = self._take(match, taker)
             if slot is not None:
-                return self._own(slot, lane, session)
-        vacant = self._vacate(keep)
-        return None if vacant is None else self._own(vacant, lane, session)
+                return self._own(slot, lane, taker)
+        vacant = self._vacate(taker)
+        return None if vacant is None else self._own(vacant, lane, taker)
 
-    def _own(self, slot: Slot, lane: int, session: int) -> Slot:
-        slot.lane, slot.session = lane, session
+    def _own(self, slot: Slot, lane: int, taker: _Taker) -> Slot:
+        slot.lane, slot.session, slot.ephemeral = lane, taker.session, taker.ephemeral
         self._touch(slot)
         return slot
 
-    def _matches(self, session: int, tokens: array[int], limit: int) -> list[Match]:
+    def _ordered(self, session: int | None, tokens: array[int], limit: int, keep: Collection[int]) -> list[Match]:
         """What could serve, best first."""
         matcher = Matcher(self._backend, session, tokens, limit)
         matcher.use(self._host.checkpoints)
         matcher.look_at(self._slots)
         matcher.look_up(self._host.index, 2)
+        matcher.look_up(self._host.ephemeral, 2)
         if self._parks is not None:
             matcher.look_up(self._parks.index, 3)
-        return matcher.best_first()
 
-    def _take(self, match: Match, session: int, keep: Collection[int]) -> Slot | None:
-        source = match.source
+        def order(match: Match) -> tuple[int, int, int]:
+            gap = self._ranking.gap(match.source, keep) if isinstance(match.source, Slot) else 0
+            return -match.worth, match.cost, gap
+
+        return sorted(matcher.best_first(), key=order)
+
+    def _take(self, match: Match, taker: _Taker) -> Slot | None:
+        source, keep = match.source, taker.keep
         if isinstance(source, Artifact):
-            return self._fetch(source, match, keep)
+            return self._fetch(source, match, taker)
         if isinstance(source, HostCopy):
-            return self._import(source, match, keep)
-        if source.idle and source.session == session:
+            return self._import(source, match, taker)
+        if source.idle and source.session == taker.session and not taker.ephemeral:
             return source if self._cut(source, match) else None
         if match.checkpoint is not None:
             # By way of host memory: what is restored into a sequence that waits for its copy would be overwritten.
             copy = self.copy_of(source)
-            return None if copy is None else self._import(copy, match, keep)
-        target = self._victim(keep, besides=source)
-        takeable = source.lane is None or source.lane not in keep
+            return None if copy is None else self._import(copy, match, taker)
+        target = self._ranking.first_to_go(keep, besides=(source, *taker.besides))
+        takeable = not taker.ephemeral and (source.lane is None or source.lane not in keep)
         if takeable and (target is None or self._dearer(target, source, match.length, keep)):
             self._save(source)
             return source if self._cut(source, match) else None
@@ -119,24 +157,21 @@ class Tiers:
 
     def _dearer(self, target: Slot, source: Slot, length: int, keep: Collection[int]) -> bool:
         """Whether it costs more to give `target` up than to cut `source`, of which `length` tokens are wanted."""
-        return (self._loss(target, 0), self._gap(target, keep)) > (
+        return (self._loss(target, 0), self._ranking.gap(target, keep)) > (
             self._loss(source, length),
-            self._gap(source, keep),
+            self._ranking.gap(source, keep),
         )
 
-    def _gap_of(self, match: Match, keep: Collection[int]) -> int:
-        return self._gap(match.source, keep) if isinstance(match.source, Slot) else 0
-
-    def _fetch(self, artifact: Artifact, match: Match, keep: Collection[int]) -> Slot | None:
+    def _fetch(self, artifact: Artifact, match: Match, taker: _Taker) -> Slot | None:
         assert self._parks is not None
         copy = self._parks.read(artifact)
         if copy is None:
             return None
         self._host.add(copy)
-        return self._import(copy, match, keep)
+        return self._import(copy, match, taker)
 
-    def _import(self, copy: HostCopy, match: Match, keep: Collection[int]) -> Slot | None:
-        slot = self._vacate(keep, restoring=True)
+    def _import(self, copy: HostCopy, match: Match, taker: _Taker) -> Slot | None:
+        slot = self._vacate(taker, restoring=True)
         if slot is None:
             return None
         self._host.touch(copy)
@@ -167,50 +202,19 @@ class Tiers:
 
     # --- making room ----------------------------------------------------------------------------------------------
 
-    def _vacate(self, keep: Collection[int], *, restoring: bool = False) -> Slot | None:
-        slot = self._victim(keep, restoring=restoring)
+    def _vacate(self, taker: _Taker, *, restoring: bool = False) -> Slot | None:
+        slot = self._ranking.first_to_go(taker.keep, besides=taker.besides, restoring=restoring)
         if slot is not None:
             self._evict(slot)
         return slot
 
-    def _victim(self, keep: Collection[int], *, besides: Slot | None = None, restoring: bool = False) -> Slot | None:
-        """The sequence to give up: one beside those that run, and of those a free one where there is one."""
-        candidates = [
-            slot
-            for slot in self._slots
-            if slot is not besides
-            and (slot.lane is None or slot.lane not in keep)
-            and not (restoring and (slot.copied or slot.lent))
-        ]
-
-        def rank(slot: Slot) -> tuple[bool, int, int, tuple[int, int, int]]:
-            state, held, used = self._rank(slot)
-            return state == _WAITING, held, self._gap(slot, keep), (state, held, used)
-
-        return min(candidates, key=rank, default=None)
-
-    def _gap(self, slot: Slot, keep: Collection[int]) -> int:
-        """How many sequences lie between this one and those that run, or between those.
-
-        Lanes decode together only where the numbers of their sequences follow one another: a gap costs every round a
-        pass of its own, a third of the speed with eight lanes, and to move KV costs milliseconds once.
-        """
-        numbers = {one.number for one in self._slots if one.lane is not None and one.lane in keep} | {slot.number}
-        return max(numbers) - min(numbers) + 1 - len(numbers)
-
     def evict_idle(self) -> bool:
         """Give up an idle sequence for a decode that found no room: whether there was one."""
-        idle = [slot for slot in self._slots if slot.idle and not slot.copied and not slot.lent]
-        if not idle:
+        slot = self._ranking.idle()
+        if slot is None:
             return False
-        self._evict(min(idle, key=self._rank))
+        self._evict(slot)
         return True
-
-    def _rank(self, slot: Slot) -> tuple[int, int, int]:
-        """What goes first: a free one, else the idle one, else the waiting lane's; of several, one that is not held,
-        unused for longest."""
-        held = 0 if slot.session is None else self._held.get(slot.session, 0)
-        return (0 if slot.free else 1 if slot.idle else _WAITING), held, slot.used
 
     def _evict(self, slot: Slot) -> None:
         self._save(slot)
@@ -226,7 +230,8 @@ class Tiers:
 
     def _saved(self, slot: Slot) -> bool:
         """Whether a host copy serves as well. With windows or recurrent layers, only an equal one does."""
-        return serves(self._host.index, slot.tokens, exactly=self._exact)
+        kept = [self._host.index, self._host.ephemeral] if slot.ephemeral else [self._host.index]
+        return any(serves(index, slot.tokens, exactly=self._exact) for index in kept)
 
     def _save(self, slot: Slot) -> None:
         """Copy a sequence to host memory, if that is possible and not done already."""
@@ -238,12 +243,20 @@ class Tiers:
         if state is None:
             return
         copy = HostCopy(slot.session, slot.tokens[:], state, self._first_saved(slot))
+        if slot.ephemeral:
+            copy = replace(copy, lane=slot.lane)
         if not self._exact:
-            for older in self._host:
-                # What the session's new copy contains can be cut from it.
-                if older.session == slot.session and common(older.tokens, copy.tokens) == len(older.tokens):
+            for older in self._older(copy):
+                # What the new copy contains can be cut from it.
+                if common(older.tokens, copy.tokens) == len(older.tokens):
                     self._host.drop(older)
         self._host.add(copy)
+
+    def _older(self, copy: HostCopy) -> list[HostCopy]:
+        """The whole copies of the same session, or the same ephemeral lane."""
+        if copy.lane is not None:
+            return self._host.of_lane(copy.lane)
+        return [older for older in self._host if older.session == copy.session]
 
     def _first_saved(self, slot: Slot) -> int:
         """The smallest position that a saved state has: of sliding layers the window alone, however much lives."""
@@ -254,13 +267,14 @@ class Tiers:
         self._backend.clear(slot.number)
         slot.tokens = array("I")
         slot.session = slot.lane = None
+        slot.ephemeral = False
 
     # --- parking --------------------------------------------------------------------------------------------------
 
     def residents(self) -> Iterator[Slot | HostCopy]:
         """What could be parked: of every session the best it has, the latest used first."""
         seen: set[int] = set()
-        slots = [slot for slot in self._slots if slot.session is not None and slot.tokens and not slot.copied]
+        slots = [slot for slot in self._slots if slot.tokens and not slot.copied and not slot.ephemeral]
         everything: list[Slot | HostCopy] = [*sorted(slots, key=lambda slot: -slot.used)]
         everything += reversed(tuple(self._host))
         for kept in everything:
@@ -299,14 +313,17 @@ class Tiers:
             slot.copied = slot.lent = False
 
     def release(self, lane: int) -> None:
-        """The lane is over; what it computed stays as its session's idle sequence."""
+        """The lane is over; what it computed stays as its session's idle sequence, unless it is ephemeral."""
+        for copy in self._host.of_lane(lane):
+            self._host.drop(copy)
         slot = self.of_lane(lane)
         if slot is None:
             return
-        slot.lane = None
-        if not slot.tokens:
+        if slot.ephemeral or not slot.tokens:
             self._clear(slot)
-        elif self._exact:
+            return
+        slot.lane = None
+        if self._exact:
             self._check_point(slot)
 
     def _check_point(self, slot: Slot) -> None:
@@ -335,42 +352,11 @@ class Tiers:
         self._clock += 1
         slot.used = self._clock
 
-    # --- telling --------------------------------------------------------------------------------------------------
+    # --- books ----------------------------------------------------------------------------------------------------
 
     def changes(self) -> tuple[KvChange, ...]:
         """The sessions whose KV lies elsewhere, or covers another number of tokens, than when last asked."""
-        memory, disk = self._in_memory(), self._on_disk()
-        sessions = memory.keys() | self._told_memory.keys()
-        if disk is not self._told_disk:  # thousands of artifacts are looked at only where one came or went
-            sessions |= disk.keys() | self._told_disk.keys()
-        found = []
-        for session in sessions:
-            place = memory.get(session) or disk.get(session)
-            if place != (self._told_memory.get(session) or self._told_disk.get(session)):
-                found.append(place or KvChange(session, NOWHERE, 0))
-        self._told_memory, self._told_disk = memory, disk
-        return tuple(found)
-
-    def _in_memory(self) -> dict[int, KvChange]:
-        """For each session with a sequence or a host copy, the better of them, and of equals the longest."""
-        places: dict[int, KvChange] = {}
-        held = [
-            KvChange(slot.session, IN_SEQUENCE, len(slot.tokens))
-            for slot in self._slots
-            if slot.session is not None and slot.tokens
-        ]
-        held += [KvChange(copy.session, IN_HOST, len(copy.tokens)) for copy in self._host]
-        for place in held:
-            known = places.get(place.session)
-            if known is None or (known.tier == place.tier and known.covered < place.covered):
-                places[place.session] = place
-        return places
-
-    def _on_disk(self) -> dict[int, KvChange]:
-        if self._parks is None or self._parks.revision == self._told_revision:
-            return self._told_disk
-        self._told_revision = self._parks.revision
-        return {one.session: KvChange(one.session, ON_DISK, len(one.tokens)) for one in self._parks}
+        return self._telling.changes()
 
     def check(self, lanes: Collection[int]) -> None:
         """Raise AssertionError where something is not conserved. `lanes` are those that exist."""
@@ -381,7 +367,9 @@ class Tiers:
             assert slot.free + slot.idle + (slot.lane is not None) == 1, f"sequence {slot.number} is in no one state"
             assert not (slot.free and slot.tokens), f"sequence {slot.number} is free and holds tokens"
             assert not (slot.idle and not slot.tokens), f"sequence {slot.number} is idle and holds nothing"
+            assert not (slot.ephemeral and slot.lane is None), f"sequence {slot.number} outlives an ephemeral lane"
             assert self._backend.last(slot.number) == len(slot.tokens) - 1, f"sequence {slot.number}: wrong length"
         self._host.check()
+        assert self._host.lanes <= set(lanes), "a host copy of an ephemeral lane that is over"
         if self._parks is not None:
             self._parks.check()

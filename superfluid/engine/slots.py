@@ -10,14 +10,16 @@ from dataclasses import dataclass, field
 class Slot:
     """One sequence: the tokens whose KV it holds, the session they belong to, and the lane that runs on it.
 
-    `copied` and `lent` mark the two ends of a copy that waits for the next decode; they outlive a clearing, because
-    the pending copy does.
+    `ephemeral` says that the lane leaves nothing when it ends: what the sequence holds is told to nobody, and not
+    parked. `copied` and `lent` mark the two ends of a copy that waits for the next decode; they outlive a clearing,
+    because the pending copy does.
     """
 
     number: int
     tokens: array[int] = field(default_factory=lambda: array("I"))
     session: int | None = None
     lane: int | None = None
+    ephemeral: bool = False
     used: int = 0
     copied: bool = False
     lent: bool = False

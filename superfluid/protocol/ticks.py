@@ -85,6 +85,11 @@ class LaneOptions:
     frequency_penalty: F32 = 0.0
     presence_penalty: F32 = 0.0
     logit_bias: tuple[tuple[U32, F32], ...] = ()
+    ephemeral: bool = False
+    """the lane copies KV from wherever it lies, also from its own session's, and leaves nothing when it ends: no
+    sequence, no host copy, no `KvChange`"""
+    gap: bool = False
+    """the outcome tells the logit gap of the first token drawn"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +207,8 @@ class LaneOutcome:
 
     `drawn` repeats what `Drawn` frames announced (packed). `warm` is the number of prompt tokens that came from kept
     KV, 0 until the lane has KV. `remaining` is prompt tokens not computed yet. `finish` is a `codes.Finish`; with
-    ERROR, `fault` is a `codes.Fault` and `detail` says what happened.
+    ERROR, `fault` is a `codes.Fault` and `detail` says what happened. `gap` is by how much the highest logit stood
+    above the second where the first token was drawn, before any bias or penalty; 0.0 until then, or not asked for.
     """
 
     lane: U64
@@ -213,6 +219,7 @@ class LaneOutcome:
     finish: U8
     fault: U8
     detail: str
+    gap: F32 = 0.0
 
 
 NOWHERE, IN_SEQUENCE, IN_HOST, ON_DISK = range(4)

@@ -35,6 +35,8 @@ class Job:
     batch_invariant: bool = False
     drawn: int = 0
     warm: int = 0
+    gap: float = 0.0
+    """the logit gap of its first token, where it asks for it; 0.0 before"""
     remaining: int | None = None
     """prompt tokens not computed yet; None before the first tick"""
     started: bool = False

@@ -35,6 +35,7 @@ class Settled:
     finish: Finish
     fault: int = 0
     detail: str = ""
+    gap: float = 0.0
 
 
 def plan(schedule: Schedule, now: float) -> Tick | None:
@@ -156,11 +157,12 @@ def _settle_lane(schedule: Schedule, job: Job, lane: LaneOutcome) -> Settled:
     drawn = tuple(unpack(lane.drawn))
     job.drawn += len(drawn)
     job.warm = max(job.warm, lane.warm)
+    job.gap = max(job.gap, lane.gap)
     job.remaining = lane.remaining
     finish = Finish(lane.finish)
     if finish is not Finish.OPEN:
         schedule.remove(job)  # the worker has let go of it by itself
-    return Settled(job, drawn, finish, lane.fault, lane.detail)
+    return Settled(job, drawn, finish, lane.fault, lane.detail, job.gap)
 
 
 def _chunk(schedule: Schedule) -> int:

@@ -168,6 +168,7 @@ class Generation:
         self.tokens = []
         self.warm = 0
         self.prefilled = 0
+        self.gap = 0.0
         self.finish = Finish.OPEN
         self.fault = 0
         self.detail = ""
@@ -176,6 +177,7 @@ class Generation:
         self.tokens += unpack(outcome.drawn).tolist()
         self.warm, self.finish, self.fault, self.detail = outcome.warm, outcome.finish, outcome.fault, outcome.detail
         self.prefilled += outcome.prefilled
+        self.gap = outcome.gap
 
 
 @contextlib.contextmanager

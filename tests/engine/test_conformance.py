@@ -204,6 +204,132 @@ class TestManyLanes:
             assert running.generate(1, PROMPT, 8).tokens == drawn
 
 
+EPHEMERAL = LaneOptions(ephemeral=True)
+ASKED = [*PROMPT, 77, 78, 79]
+
+
+class TestEphemeralLanes:
+    """They copy what is there, and when they end it is as if they had never been."""
+
+    @pytest.mark.parametrize("session", [1, 2], ids=["of its own session", "of another"])
+    def test_of_an_idle_sequence_leave_it_as_it_is(self, shared, session):
+        shared.forget(*range(1, 30))
+        base = PROMPT + shared.generate(1, PROMPT, 6).tokens
+        kv = dict(shared.kv)
+        first = shared.generate(session, [*PROMPT[:50], 5, 6], 5, options=EPHEMERAL)
+        assert (first.warm, first.finish) == (50, Finish.LENGTH)
+        assert shared.generate(session, [*base, 70, 71], 5, options=EPHEMERAL).warm == len(base) - 1
+        assert shared.kv == kv
+        # What they computed is gone, the base is whole, and from nothing they would have drawn the same.
+        assert shared.generate(3, [*PROMPT[:50], 5, 6, 7], 2).warm == 50
+        assert shared.generate(1, base, 2).warm == len(base) - 1
+        shared.forget(1, 3)
+        again = shared.generate(session, [*PROMPT[:50], 5, 6], 5, options=EPHEMERAL)
+        assert (again.warm, again.tokens) == (0, first.tokens)
+        assert shared.generate(session, [*PROMPT[:50], 5, 6], 5).warm == 0
+
+    def test_copy_from_a_lane_that_runs(self, shared):
+        shared.forget(*range(1, 30))
+        base = shared.start(1, PROMPT, 20)
+        shared.tick([base.lane], [base], rounds=3)
+        asking = shared.start(1, ASKED, 4, options=EPHEMERAL)
+        outcome, _ = shared.tick([base.lane, asking.lane], [asking], rounds=4)
+        assert [(lane.finish, lane.warm) for lane in outcome.lanes] == [
+            (Finish.OPEN, 0),
+            (Finish.LENGTH, len(PROMPT)),
+        ]
+        assert shared.kv[1] == (1, len(PROMPT) + 6)
+        shared.tick([], ends=[base.lane])
+
+    def test_end_in_the_middle_without_a_trace(self, shared):
+        shared.forget(*range(1, 30))
+        asking = shared.start(2, ASKED, 50, options=EPHEMERAL)
+        outcome, _ = shared.tick([asking.lane], [asking], rounds=3)
+        assert outcome.lanes[0].finish == Finish.OPEN
+        shared.tick([], ends=[asking.lane])
+        assert shared.generate(2, ASKED, 2, options=EPHEMERAL).warm == 0
+
+    def test_copy_from_host_memory_which_keeps_its_copy(self, backend):
+        with worker(**backend, lanes=1, spare=0, context=256) as running:
+            base = PROMPT + running.generate(1, PROMPT, 4).tokens
+            running.generate(2, PROMPT[::-1], 4)
+            for _ in range(2):
+                assert running.generate(3, [*base, 70], 4, options=EPHEMERAL).warm == len(base) - 1
+                assert (running.kv[1], running.kv[2]) == ((2, len(base) - 1), (2, len(PROMPT) + 3))
+            assert running.generate(1, base, 2).warm == len(base) - 1
+
+    def test_copy_from_disk(self, backend, tmp_path):
+        settings = {**backend, "identity": b"model", "park": str(tmp_path), "park_bytes": 1 << 30}
+        with worker(**settings) as running:
+            base = PROMPT + running.generate(1, PROMPT, 4).tokens
+            asking = running.start(2, [*base, 70], 40, options=EPHEMERAL)
+            running.tick([asking.lane], [asking], rounds=4)
+            running.send(Park(60_000))
+            assert running.receive().sessions == 1  # nothing of what it computes is parked
+        with worker(**settings) as running:
+            assert running.generate(2, [*base, 70], 4, options=EPHEMERAL).warm == len(base) - 1
+            assert 2 not in running.kv
+
+    def test_of_the_only_sequence_go_by_way_of_host_memory(self, backend):
+        with worker(**backend, lanes=1, spare=0, context=256) as running:
+            base = PROMPT + running.generate(1, PROMPT, 4).tokens
+            assert running.generate(1, [*base, 70], 4, options=EPHEMERAL).warm == len(base) - 1
+            assert running.kv == {1: (2, len(base) - 1)}
+            assert running.generate(1, base, 2).warm == len(base) - 1
+
+    def test_wait_while_only_what_they_copy_from_is_not_running(self, backend):
+        with worker(**backend, lanes=2, spare=0, context=256) as running:
+            base = PROMPT + running.generate(1, PROMPT, 4).tokens
+            long = running.start(2, PROMPT[::-1], 6)
+            running.tick([long.lane], [long], rounds=1)
+            asking = running.start(3, [*base, 70], 4, options=EPHEMERAL)
+            outcome, _ = running.tick([asking.lane, long.lane], [asking], rounds=3)
+            assert [(lane.prefilled, lane.remaining) for lane in outcome.lanes] == [(0, len(base) + 1), (0, 0)]
+            rest, _ = running.tick([asking.lane, long.lane], rounds=20)
+            assert [lane.finish for lane in rest.lanes] == [Finish.LENGTH, Finish.LENGTH]
+            assert rest.lanes[0].warm == len(base) - 1
+            assert running.kv == {1: (1, len(base) - 1), 2: (2, len(PROMPT) + 5)}
+
+    @pytest.mark.parametrize("params", [GenParams(), SAMPLED], ids=["greedy", "sampled"])
+    def test_that_pause_go_on_from_their_own_copy_which_goes_with_them(self, backend, params):
+        with worker(**backend, lanes=1, spare=0, context=256) as running:
+            uncut = running.generate(1, ASKED, 10, params).tokens
+            running.forget(1)
+            asking = running.start(1, ASKED, 10, params, options=EPHEMERAL)
+            drawn = []
+            starts = [asking]
+            for seen in (4, 3, 3):
+                outcome, _ = running.tick([asking.lane], starts, rounds=seen)
+                assert outcome.prefill_tokens == (len(ASKED) if starts else 0)
+                drawn += unpack(outcome.lanes[0].drawn).tolist()
+                starts = []
+                running.generate(2, PROMPT[::-1], 3)  # somebody else takes the only sequence
+            assert (outcome.lanes[0].finish, drawn) == (Finish.LENGTH, uncut)
+            assert running.kv == {1: (0, 0), 2: (1, len(PROMPT) + 2)}
+            assert running.generate(1, ASKED, 2, options=EPHEMERAL).warm == 0
+
+
+class TestGaps:
+    def test_are_of_the_first_draw_and_stay(self, shared):
+        shared.forget(*range(1, 30))
+        options = LaneOptions(gap=True)
+        start = shared.start(1, PROMPT, 6, options=options)
+        outcomes = [shared.tick([start.lane], starts, rounds=1, chunk=40)[0] for starts in ([start], [], [], [])]
+        gaps = [outcome.lanes[0].gap for outcome in outcomes]
+        assert gaps[0] == 0.0 < gaps[1] == gaps[2] == gaps[3]
+        shared.tick([], ends=[start.lane])
+        # It is a matter of the logits: chance, bias and penalties have no part in it.
+        biased = LaneOptions(gap=True, presence_penalty=1.0, logit_bias=((17, 100.0),))
+        assert shared.generate(1, PROMPT, 1, SAMPLED, options=biased).gap == gaps[1]
+        assert shared.generate(2, PROMPT[3:], 1, options=options).gap != gaps[1]
+
+    def test_are_told_to_who_asks(self, shared):
+        asking = shared.start(1, PROMPT[3:], 3, options=LaneOptions(gap=True))
+        other = shared.start(2, PROMPT[5:], 3)
+        asked, silent = shared.generate_all([asking, other])
+        assert asked.gap > 0.0 == silent.gap
+
+
 class TestFaults:
     def test_tokens_outside_the_vocabulary(self, shared):
         reply = shared.generate(1, [5, 1 << 31, 6], 5)

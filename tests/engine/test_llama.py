@@ -138,6 +138,13 @@ class TestOptions:
         assert self.drawn(empty, logit_bias=everything) in empty.ends
         assert self.drawn(empty, logit_bias=everything, ignore_end=True) == greedy
 
+    def test_the_gap_is_the_bias_that_turns_the_choice(self, empty, greedy):
+        gap = empty.gap(0)
+        second = self.drawn(empty, logit_bias=((greedy, -1000.0),))
+        assert gap > 0.01
+        assert self.drawn(empty, logit_bias=((second, gap - 0.001),)) == greedy
+        assert self.drawn(empty, logit_bias=((second, gap + 0.001),)) == second
+
     def test_penalties_count_the_last_tokens(self, empty, greedy):
         assert self.drawn(empty, said=[greedy], presence_penalty=100.0) != greedy
         assert self.drawn(empty, said=[greedy], frequency_penalty=100.0) != greedy

@@ -3,6 +3,7 @@ drawn is the one that the tokens before it call for."""
 
 import tempfile
 from array import array
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -31,6 +32,9 @@ MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 OPTIONS = [LaneOptions(), LaneOptions(), LaneOptions(ignore_end=True), LaneOptions(presence_penalty=0.5)]
 
+TRACELESS = 50
+"""From here on, sessions have ephemeral lanes only."""
+
 tokens = st.lists(st.integers(LOW, VOCABULARY - 1), min_size=1, max_size=12)
 
 
@@ -43,6 +47,7 @@ class Expected:
         self.prompt = len(self.tokens)
         self.sampled = sampled
         self.over = False
+        self.gap = 0.0
 
     def follow(self, model, outcome):
         for token in unpack(outcome.drawn):
@@ -50,7 +55,10 @@ class Expected:
             assert len(self.tokens) - self.prompt < self.start.limit
             bits = draw(self.start.params.seed, self.start.offset + len(self.tokens)) if self.sampled else None
             assert token == model.oracle(self.tokens, bits, recipe(self.start.params, self.start.options))
+            if len(self.tokens) == self.prompt and self.start.options.gap:
+                self.gap = model.gap(self.tokens)
             self.tokens.append(token)
+        assert outcome.gap == self.gap
         drawn = len(self.tokens) - self.prompt
         if outcome.finish == Finish.END_OF_TURN:
             assert self.tokens[-1] == model.end
@@ -81,7 +89,7 @@ class Simulation:
         if self.directory:
             parks = Parks(Path(self.directory.name) / "park", park_bytes, Key(b"model", 0, False, "fake"))
             parks.scan()
-        tiers = Tiers(self.backend, host_bytes, 50, parks)
+        self.tiers = tiers = Tiers(self.backend, host_bytes, 50, parks)
         self.parking = Parking(tiers, parks, lambda: self.now) if parks is not None else None
         self.rounds = Rounds(
             self.backend,
@@ -98,12 +106,14 @@ class Simulation:
         self.kv = {}
         self.warm = 0
 
-    def begin(self, session, prompt, limit, sampled, seed, offset):
+    def begin(self, session, prompt, limit, sampled, seed, offset, ephemeral=False):
         self.numbers += 1
         params = GenParams(temperature=1.0 if sampled else 0.0, top_p=1.0, seed=seed)
         options = OPTIONS[self.numbers % len(OPTIONS)]
+        options = replace(options, ephemeral=ephemeral, gap=self.numbers % 3 == 0)
         start = LaneStart(self.numbers, session, pack(prompt), params, offset, limit, options)
-        self.logs[session] = list(prompt)
+        if not ephemeral:
+            self.logs[session] = list(prompt)
         self.lanes[start.lane] = Expected(start, sampled)
         self.waiting.append(start)
 
@@ -112,9 +122,13 @@ class Simulation:
             self.parking.begin()
         self.announced.clear()
         starts, self.waiting = tuple(self.waiting), []
+        before = self.idle()
+        traceless = all(self.lanes[number].start.options.ephemeral for number in (*run, *ends))
         outcome = self.rounds.run(Tick(1, rounds, chunk, 1000, starts, tuple(run), tuple(ends)))
         assert [lane.lane for lane in outcome.lanes] == list(run)
         assert outcome.rounds <= rounds
+        if traceless:
+            assert self.idle().items() <= before.items()
         for lane in ends:
             del self.lanes[lane]
         for lane in outcome.lanes:
@@ -127,11 +141,17 @@ class Simulation:
                 assert self.failing or (full and lane.fault == Fault.OUT_OF_MEMORY), lane.detail
             if expected.over:
                 self.warm += lane.warm
-                self.logs[expected.start.session] = expected.tokens
+                if not expected.start.options.ephemeral:
+                    self.logs[expected.start.session] = expected.tokens
                 del self.lanes[lane.lane]
         for change in outcome.kv:
             assert self.kv.get(change.session, (0, 0)) != (change.tier, change.covered)
+            assert change.session < TRACELESS
             self.kv[change.session] = (change.tier, change.covered)
+
+    def idle(self):
+        """What lies in idle sequences, by their numbers."""
+        return {slot.number: (slot.session, tuple(slot.tokens)) for slot in self.tiers._slots if slot.idle}
 
     def forget(self, sessions):
         self.step([])
@@ -222,6 +242,19 @@ class TiersMachine(RuleBasedStateMachine):
         prompt, other = choose(self.simulation.logs.get(session, []), more, kind, kept)
         self.simulation.begin(session + 10 * other, prompt, limit, sampled, seed, 5)
 
+    @rule(
+        session=st.integers(1, 6),
+        own=st.booleans(),
+        kind=st.sampled_from(KINDS),
+        kept=st.integers(0, CONTEXT),
+        more=tokens,
+        limit=st.integers(0, 6),
+        sampled=st.booleans(),
+    )
+    def start_ephemeral_lane(self, session, own, kind, kept, more, limit, sampled):
+        prompt, _ = choose(self.simulation.logs.get(session, []), more, kind, kept)
+        self.simulation.begin(session if own else TRACELESS + session, prompt, limit, sampled, 1, 5, ephemeral=True)
+
     @precondition(lambda self: self.simulation.lanes)
     @rule(data=st.data(), rounds=st.integers(1, 5), chunk=st.integers(1, 16))
     def tick(self, data, rounds, chunk):
@@ -285,8 +318,16 @@ def test_long_histories(window, recurrent, failing, host_bytes):
                 prompt, other = choose(
                     simulation.logs.get(session, []), more, random.choice(KINDS), random.randrange(CONTEXT)
                 )
+                ephemeral = random.random() < 0.25
+                session += random.choice([0, TRACELESS]) if ephemeral else 10 * other
                 simulation.begin(
-                    session + 10 * other, prompt, random.randrange(7), random.random() < 0.5, random.randrange(4), 5
+                    session,
+                    prompt,
+                    random.randrange(7),
+                    random.random() < 0.5,
+                    random.randrange(4),
+                    5,
+                    ephemeral=ephemeral,
                 )
             run = random.sample(sorted(simulation.lanes), min(len(simulation.lanes), random.randrange(6)))
             others = sorted(set(simulation.lanes) - set(run))

@@ -239,6 +239,18 @@ def test_a_dead_worker_takes_those_that_had_begun():
     assert [left.lane for left in run.schedule.jobs] == [4]
 
 
+def test_the_gap_of_the_first_draw_stays_with_the_job():
+    from dataclasses import replace
+
+    run = Run(job(1, limit=100))
+    for told, known in ((0.0, 0.0), (2.5, 2.5), (2.5, 2.5), (0.0, 2.5)):
+        tick = plan(run.schedule, run.now)
+        begin(run.schedule, tick, run.now)
+        outcome = run.worker.run(tick)
+        (settled,) = settle(run.schedule, replace(outcome, lanes=(replace(outcome.lanes[0], gap=told),)))
+        assert (settled.gap, settled.job.gap) == (known, known)
+
+
 def test_rates_are_learned_and_the_chunk_follows():
     from dataclasses import replace
 
