@@ -22,10 +22,11 @@ class Bench:
         self.tiers = Tiers(self.backend, host_bytes)
         self.lane = 0
 
-    def hold(self, session, tokens, keep=(), release=True):
+    def hold(self, session, tokens, keep=(), release=True, ephemeral=False):
         """Let a lane of `session` compute `tokens`: (its sequence, how many were there)."""
         self.lane += 1
-        slot = self.tiers.acquire(self.lane, session, tokens, len(tokens), {*keep, self.lane})
+        running = {*keep, self.lane}
+        slot = self.tiers.acquire(self.lane, session, tokens, len(tokens), running, ephemeral=ephemeral)
         if slot is None:
             return None, 0
         warm = len(slot.tokens)
@@ -72,6 +73,38 @@ def test_without_host_memory_the_cheaper_sequence_goes():
     bench.hold(1, A)
     assert bench.hold(2, A[:20])[1] == 20
     assert set(bench.tiers.changes()) == {KvChange(2, 1, 20), KvChange(3, 1, 20)}
+
+
+@pytest.mark.parametrize("session", [1, 2])
+def test_an_ephemeral_lane_spares_what_it_copies_from_at_any_cost(session):
+    bench = Bench(host_bytes=0)
+    bench.hold(3, B)
+    bench.hold(1, A)
+    assert bench.hold(session, A[:20], ephemeral=True)[1] == 20
+    assert set(bench.tiers.changes()) == {KvChange(1, 1, 30)}
+    bench.tiers.check([])
+
+
+def test_an_ephemeral_lane_waits_rather_than_move_what_it_copies_from():
+    bench = Bench(sequences=2)
+    bench.hold(1, A)
+    bench.hold(2, B, release=False)
+    assert bench.hold(3, A + B, keep={2}, ephemeral=True) == (None, 0)
+    assert bench.hold(3, B[::-1], keep={2}, ephemeral=True)[0] is not None
+
+
+def test_what_an_ephemeral_lane_held_saves_nobody_elses():
+    bench = Bench(sequences=2)
+    bench.hold(1, A, release=False)
+    bench.hold(2, A + B, keep={1}, release=False, ephemeral=True)
+    bench.hold(3, B, keep={1})
+    assert bench.tiers.host.lanes == {2}
+    bench.tiers.release(1)
+    bench.hold(4, B[::-1])
+    assert [copy.tokens for copy in bench.tiers.host] == [A]
+    bench.tiers.release(2)
+    bench.tiers.check([])
+    assert bench.hold(1, A)[1] == len(A)
 
 
 def test_a_few_common_tokens_are_not_worth_a_copy():
