@@ -182,7 +182,7 @@ class Book:
 
     async def commit_new(self, child: SessionState, events: tuple[Event, ...]) -> None:
         """A session that was just made: `events` are its own records, applied to `child` already."""
-        head = first_head(child)
+        head = first_head(child, events[0].ts_unix_ms)
         change = Change(head, events, snapshot.dump(child) if len(events) >= snapshot.EVERY else None)
         await self._off_loop(self._writing, self._write, [change])
         self.heads.put(head)
@@ -233,7 +233,7 @@ class Book:
         return Change(head, events, snapshot.dump(after) if due and not after.purged else None), draft
 
     def _tombstone(self, after: SessionState) -> Head:
-        return replace(self.heads.live(after.id).after(after), title=None, tokens=0)
+        return self.heads.live(after.id).after(after).tombstone()
 
     def _take_over(self, change: Change, state: SessionState) -> None:
         session = change.head.id
@@ -257,7 +257,7 @@ class Book:
         self._log.commit(changes)
         if self._erasing:
             try:
-                self._log.truncate()
+                self._log.erase_rest()
                 self._erasing = False
             except StoreError:
                 pass  # the next commit tries again

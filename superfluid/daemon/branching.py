@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import trio
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.served import ServedModel
-from superfluid.protocol.records import Event, EventBody, Forked, GenParams, Rebased, RebaseEdit, Replace, Span
+from superfluid.protocol.records import Event, EventBody, Forked, GenParams, Rebased, RebaseEdit, Span
 from superfluid.protocol.refusals import ProtocolRefusal
 from superfluid.sessions import decide
 from superfluid.sessions.rebase import rebase
@@ -64,7 +66,7 @@ class Branching:
         later = await self._book.read(parent.id, start, parent.events)
         now = self._book.now_ms()
         # Rendering and folding a long history takes a while: in a thread, on a state that nobody else has.
-        rest = await trio.to_thread.run_sync(rebase, child, later, edits, now, self._render)
+        rest = await trio.to_thread.run_sync(rebase, child, later, edits, now, _Rendering(self._model))
         await self._commit(parent.id, child, (first, *rest))
         return child.id
 
@@ -84,10 +86,23 @@ class Branching:
         child.apply(event)
         return event
 
-    def _render(self, before: SessionState, edit: Replace) -> Span:
-        if self._model.dialect is not None:
-            return self._model.message_now(before, edit.role, edit.text)
-        span = self._model.tokens_now(edit.text)
+
+@dataclass(frozen=True, slots=True)
+class _Rendering:
+    """As the model renders; where it has no template, a replacing text stands as it is."""
+
+    model: ServedModel
+
+    def message_now(self, before: SessionState, role: int, text: str) -> Span:
+        if self.model.dialect is not None:
+            return self.model.message_now(before, role, text)
+        span = self.model.tokens_now(text)
         if not span:
             raise ProtocolRefusal("rebase: the replacing text has no tokens")
         return span
+
+    def opener(self, before: SessionState) -> Span:
+        return self.model.opener(before)
+
+    def data_frame(self, before: SessionState) -> tuple[Span, Span]:
+        return self.model.data_frame(before)

@@ -11,6 +11,39 @@ from superfluid.sessions.state import SessionState
 
 
 @dataclass(frozen=True, slots=True)
+class FeedHead:
+    """What is known of a session's feed without folding it: see `FeedState` and `SessionState`."""
+
+    name: str | None = None
+    window: int | None = None
+    pre_decode: bool = False
+    version: int = 0
+    evicted: int = 0
+    dropped: int = 0
+    taken: int = 0
+    frozen_end: int | None = None
+    flashes: int = 0
+    """standing questions"""
+    turns: int = 0
+
+
+def _feed_head(state: SessionState) -> FeedHead:
+    feed = state.feed
+    return FeedHead(
+        name=feed.name,
+        window=feed.window,
+        pre_decode=feed.pre_decode,
+        version=feed.version,
+        evicted=feed.evicted,
+        dropped=feed.dropped,
+        taken=feed.taken,
+        frozen_end=feed.frozen_end,
+        flashes=len(feed.flashes),
+        turns=state.turns,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
     """What is known of a session without folding it.
 
@@ -35,6 +68,9 @@ class Head:
     pin_deadline_ms: int
     born_qos: int
     born_invariant: bool
+    born_ms: int = 0
+    """Unix milliseconds of its own first record; of a session of an older log that was cut loose, when it was"""
+    feed: FeedHead = FeedHead()
 
     def after(self, state: SessionState) -> Head:
         """This head once the session is in `state`."""
@@ -52,7 +88,12 @@ class Head:
             purged=state.purged,
             open_calls=len(state.open_calls),
             pin_deadline_ms=state.pin_deadline_ms,
+            feed=_feed_head(state),
         )
+
+    def tombstone(self) -> Head:
+        """What is left of it once it is purged."""
+        return replace(self, title=None, tokens=0, feed=FeedHead())
 
     def summary(self) -> SessionSummary:
         return SessionSummary(
@@ -69,8 +110,8 @@ class Head:
         )
 
 
-def first_head(state: SessionState) -> Head:
-    """The head of a session that was just made; `state` has its first records applied."""
+def first_head(state: SessionState, born_ms: int) -> Head:
+    """The head of a session that was just made at `born_ms`; `state` has its first records applied."""
     inherits = state.fork_at > 0
     blank = Head(
         id=state.id,
@@ -89,6 +130,7 @@ def first_head(state: SessionState) -> Head:
         pin_deadline_ms=0,
         born_qos=state.qos,
         born_invariant=state.batch_invariant,
+        born_ms=born_ms,
     )
     return blank.after(state)
 
@@ -109,6 +151,7 @@ class Heads:
         self._heads: dict[int, Head] = {}
         self._children: dict[int, set[int]] = {}
         self._last = 0
+        self._by_name: dict[str, int] = {}
         for head in heads:
             self.put(head)
 
@@ -117,9 +160,25 @@ class Heads:
         if before is not None and before.parent is not None:
             self._children[before.parent].discard(head.id)
         self._heads[head.id] = head
+        self._rename(head.id, before.feed.name if before is not None else None, head.feed.name)
         if head.parent is not None:
             self._children.setdefault(head.parent, set()).add(head.id)
         self._last = max(self._last, head.id)
+
+    def _rename(self, session: int, before: str | None, after: str | None) -> None:
+        if before is not None and before != after and self._by_name.get(before) == session:
+            del self._by_name[before]
+        if after is not None:
+            self._by_name[after] = session
+
+    def named(self, name: str) -> int | None:
+        """The living session of that name."""
+        return self._by_name.get(name)
+
+    def all_named(self) -> tuple[Head, ...]:
+        """Living sessions with a name, in the order in which they were made."""
+        heads = (self._heads[session] for session in self._by_name.values())
+        return tuple(sorted(heads, key=lambda head: (head.born_ms, head.id)))
 
     def next_id(self) -> int:
         """A fresh session id; the caller uses it or it is gone."""

@@ -13,14 +13,16 @@ from superfluid.protocol.codes import LedgerState
 from superfluid.protocol.errors import DecodeError
 from superfluid.protocol.records import GenParams
 from superfluid.protocol.ticks import pack, unpack
-from superfluid.protocol.wire import U8, U32, U64
+from superfluid.protocol.wire import F32, U8, U32, U64
 from superfluid.sessions.calls import Call
+from superfluid.sessions.feed import FeedState, Flash
+from superfluid.sessions.said import Said
 from superfluid.sessions.state import SessionState, Tail
 
 EVERY = 1000
 """Records between two snapshots of a session."""
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,46 @@ class _Call:
     cancel_requested: bool
     lease_deadline_ms: U64 | None
     late_effects: U32
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    role: U8
+    text: str
+    start: U64
+    end: U64
+    roles: U64
+    tail: U8
+    turn_start: U64
+    calls: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Flash:
+    id: U64
+    query: str
+    max_tokens: U32
+    value: str | None
+    version: U64
+    confidence: F32
+    answered_ms: U64
+    ever: U64
+
+
+@dataclass(frozen=True, slots=True)
+class _Feed:
+    name: str | None
+    window: U64 | None
+    pre_decode: bool
+    version: U64
+    entries: tuple[tuple[U64, U64], ...]
+    detached: tuple[bytes, ...]
+    ingested: U64
+    evicted: U64
+    dropped: U64
+    frozen_end: U64 | None
+    flashes: tuple[_Flash, ...]
+    last_flash: U64
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +102,10 @@ class _Snapshot:
     turn_start: U64
     calls: tuple[_Call, ...]
     permissions: tuple[U64, ...]
+    ever: U64
+    said: tuple[_Said, ...]
+    turns: U64
+    feed: _Feed
 
 
 def dump(state: SessionState) -> bytes:
@@ -101,6 +147,10 @@ def dump(state: SessionState) -> bytes:
         turn_start=state.turn_start,
         calls=calls,
         permissions=tuple(sorted(state.permissions)),
+        ever=state.ever,
+        said=tuple(_Said(m.role, m.text, m.start, m.end, m.roles, m.tail, m.turn_start, m.calls) for m in state.said),
+        turns=state.turns,
+        feed=_of_feed(state.feed),
     )
     return postcard.encode(_Snapshot, snapshot)
 
@@ -123,6 +173,10 @@ def load(data: bytes) -> SessionState:
             for call in snapshot.calls
         }
         tail, tokens = Tail(snapshot.tail), array("I", unpack(snapshot.tokens))
+        said = [
+            Said(m.role, m.text, m.start, m.end, m.roles, Tail(m.tail), m.turn_start, m.calls) for m in snapshot.said
+        ]
+        feed = _to_feed(snapshot.feed)
     except ValueError as fault:
         raise DecodeError(f"a snapshot with a value out of range: {fault}") from None
     return SessionState(
@@ -149,4 +203,59 @@ def load(data: bytes) -> SessionState:
         turn_start=snapshot.turn_start,
         calls=calls,
         permissions=set(snapshot.permissions),
+        ever=snapshot.ever,
+        said=said,
+        turns=snapshot.turns,
+        feed=feed,
+    )
+
+
+def _of_feed(feed: FeedState) -> _Feed:
+    return _Feed(
+        name=feed.name,
+        window=feed.window,
+        pre_decode=feed.pre_decode,
+        version=feed.version,
+        entries=tuple(feed.entries),
+        detached=tuple(pack(entry) for entry in feed.detached),
+        ingested=feed.ingested,
+        evicted=feed.evicted,
+        dropped=feed.dropped,
+        frozen_end=feed.frozen_end,
+        flashes=tuple(
+            _Flash(
+                flash_id,
+                flash.query,
+                flash.max_tokens,
+                flash.value,
+                flash.version,
+                flash.confidence,
+                flash.answered_ms,
+                flash.ever,
+            )
+            for flash_id, flash in feed.flashes.items()
+        ),
+        last_flash=feed.last_flash,
+    )
+
+
+def _to_feed(feed: _Feed) -> FeedState:
+    return FeedState(
+        name=feed.name,
+        window=feed.window,
+        pre_decode=feed.pre_decode,
+        version=feed.version,
+        entries=list(feed.entries),
+        detached=[array("I", unpack(entry)) for entry in feed.detached],
+        ingested=feed.ingested,
+        evicted=feed.evicted,
+        dropped=feed.dropped,
+        frozen_end=feed.frozen_end,
+        flashes={
+            one.id: Flash(
+                one.query, one.max_tokens, one.value, one.version, one.confidence, one.answered_ms, one.ever
+            )
+            for one in feed.flashes
+        },
+        last_flash=feed.last_flash,
     )

@@ -21,18 +21,12 @@ from superfluid.protocol.records import Event, EventBody
 from superfluid.sessions import snapshot
 from superfluid.sessions.heads import Head, Segment
 from superfluid.sessions.state import SessionState
+from superfluid.store import head_rows
 from superfluid.store.errors import DamagedRecord, StoreError
-from superfluid.store.schema import connect
+from superfluid.store.schema import connect, erase_copies
 
 PAGE = 512
 """Records fetched in one step. Between steps no read transaction is open, so that a checkpoint can truncate."""
-
-_HEAD_COLUMNS = (
-    "id, parent, fork_at, own_from, events, tokens, epoch, title_key, archived, meta_version, generation, purged,"
-    " open_calls, pin_deadline_ms, born_qos, born_invariant"
-)
-
-_SELECT_HEADS = f"SELECT {_HEAD_COLUMNS} FROM heads"
 
 _SELECT_RECORDS = (
     "SELECT event, epoch, ts, digest, body FROM records"
@@ -96,8 +90,9 @@ class SessionLog:
     def purge(self, purged: Iterable[Change], rerooted: Iterable[Reroot]) -> None:
         """One transaction that erases the sessions in `purged` and cuts their living children loose.
 
-        Returns once the texts and tokens are in no file of the database: overwritten in place, and the write-ahead
-        log truncated. Raises StoreError also where only the truncation failed; the purge is durable then.
+        Returns once the texts and tokens are in no file of the database: overwritten in place, the write-ahead log
+        truncated, copies of older versions removed. Raises StoreError also where only one of the latter failed; the
+        purge is durable then.
         """
         with _Transaction(self._writer):
             for reroot in rerooted:
@@ -107,6 +102,14 @@ class SessionLog:
             for change in purged:
                 self._erase(change.head.id)
                 self._write(change)
+        self.erase_rest()
+
+    def erase_rest(self) -> None:
+        """Leave nothing that was purged in copies of older versions or in the write-ahead log."""
+        try:
+            erase_copies(self._path)
+        except OSError as fault:
+            raise StoreError(f"{fault.filename}: {fault.strerror}") from fault
         self.truncate()
 
     def truncate(self) -> None:
@@ -119,7 +122,7 @@ class SessionLog:
             raise StoreError("the write-ahead log could not be truncated: a reader is in its way")
 
     def _write(self, change: Change) -> None:
-        title_key = None
+        title_key = name_key = None
         for event in change.events:
             body = postcard.encode(EventBody, _stored(event.body))
             session = change.head.id
@@ -136,35 +139,17 @@ class SessionLog:
             )
             if isinstance(event.body, records.MetaUpdated) and event.body.title is not None:
                 title_key = cursor.lastrowid
-        self._put_head(change.head, title_key)
+            elif isinstance(event.body, records.Named):
+                name_key = cursor.lastrowid
+        self._put_head(change.head, title_key, name_key)
         if change.snapshot is not None:
             self._put_snapshot(change.head, change.snapshot)
 
-    def _put_head(self, head: Head, title_key: int | None) -> None:
-        if title_key is None and head.title is not None:
-            row = self._writer.execute("SELECT title_key FROM heads WHERE id = ?", (head.id,)).fetchone()
-            title_key = row[0] if row is not None else None
-        self._writer.execute(
-            f"INSERT OR REPLACE INTO heads ({_HEAD_COLUMNS}) VALUES ({', '.join('?' * 16)})",
-            (
-                head.id,
-                head.parent,
-                head.fork_at,
-                head.own_from,
-                head.events,
-                head.tokens,
-                head.epoch,
-                title_key,
-                head.archived,
-                head.meta_version,
-                head.generation,
-                head.purged,
-                head.open_calls,
-                _signed(head.pin_deadline_ms),
-                head.born_qos,
-                head.born_invariant,
-            ),
-        )
+    def _put_head(self, head: Head, title_key: int | None, name_key: int | None) -> None:
+        keys = self._writer.execute(head_rows.SELECT_KEYS, (head.id,)).fetchone() or (None, None)
+        title_key = (title_key or keys[0]) if head.title is not None else None
+        name_key = (name_key or keys[1]) if head.feed.name is not None else None
+        self._writer.execute(head_rows.INSERT, head_rows.to_row(head, title_key, name_key))
 
     def _put_snapshot(self, head: Head, state: bytes) -> None:
         self._erase_snapshots(head.id)
@@ -203,12 +188,13 @@ class SessionLog:
 
     def heads(self) -> tuple[Head, ...]:
         """Every session, tombstones included, ids ascending."""
-        return tuple(self._head(row) for row in self._read(f"{_SELECT_HEADS} ORDER BY id", ()))
+        rows = self._read(f"{head_rows.SELECT} ORDER BY id", ())
+        return tuple(head_rows.from_row(row, self._word) for row in rows)
 
     def head(self, session: int) -> Head | None:
         """The head of one session, None where there is none."""
-        rows = self._read(f"{_SELECT_HEADS} WHERE id = ?", (session,))
-        return self._head(rows[0]) if rows else None
+        rows = self._read(f"{head_rows.SELECT} WHERE id = ?", (session,))
+        return head_rows.from_row(rows[0], self._word) if rows else None
 
     def read(self, segments: Iterable[Segment]) -> Iterator[Event]:
         """The records of `segments`, in order, a page at a time. Raises DamagedRecord at the first that is."""
@@ -294,34 +280,17 @@ class SessionLog:
         )
         return records.Rerooted(body.purged_parent, prefix)
 
-    def _head(self, row: tuple[Any, ...]) -> Head:
-        return Head(
-            id=row[0],
-            parent=row[1],
-            fork_at=row[2],
-            own_from=row[3],
-            events=row[4],
-            tokens=row[5],
-            epoch=row[6],
-            title=self._title(row[0], row[7]) if row[7] is not None else None,
-            archived=bool(row[8]),
-            meta_version=row[9],
-            generation=row[10],
-            purged=bool(row[11]),
-            open_calls=row[12],
-            pin_deadline_ms=_unsigned(row[13]),
-            born_qos=row[14],
-            born_invariant=bool(row[15]),
-        )
-
-    def _title(self, session: int, key: int) -> str | None:
-        """The title in one record; None where it is damaged: the session says so when it is touched."""
+    def _word(self, session: int, key: int) -> str | None:
+        """The title or the name in one record; None where it is damaged: the session says so when it is touched."""
         query = "SELECT event, epoch, ts, digest, body FROM records WHERE key = ? AND erased = 0"
         try:
             for row in self._read(query, (key,)):
                 if _is_whole(session, *row):
-                    meta = postcard.decode(EventBody, row[4])
-                    return meta.title if isinstance(meta, records.MetaUpdated) else None
+                    match postcard.decode(EventBody, row[4]):
+                        case records.MetaUpdated(title=title):
+                            return title
+                        case records.Named(name=name):
+                            return name
         except (_CorruptPage, DecodeError):
             pass
         return None
@@ -377,15 +346,6 @@ def _is_whole(session: int, event: Any, epoch: Any, ts: Any, digest: Any, body: 
     """Whether a row is what was written. After damage, its columns may be of any type."""
     numbers = all(type(number) is int and number >= 0 for number in (event, epoch, ts))
     return numbers and type(body) is bytes and digest == _digest(session, event, epoch, ts, body)
-
-
-def _signed(number: int) -> int:
-    """An unsigned number of 64 bits as SQLite can hold it."""
-    return number - (1 << 64) if number >> 63 else number
-
-
-def _unsigned(number: int) -> int:
-    return number % (1 << 64)
 
 
 def _digest(session: int, event: int, epoch: int, ts: int, body: bytes) -> bytes:

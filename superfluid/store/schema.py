@@ -2,18 +2,36 @@
 
 `records` grows at the end only: one rising key, so that no page ever splits in the middle and leaves a copy of a row
 behind. For the same reason a purge overwrites bodies in place with zeros of the same length and deletes nothing.
-Texts and tokens live in `records.body` and `snapshots.state` alone; a head points at the record that holds its title.
+Texts and tokens live in `records.body` and `snapshots.state` alone; a head points at the records that hold its title
+and its name. A database of an older build is migrated in one transaction, after a copy of it was set aside; the first
+purge removes the copy.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from superfluid.store.errors import StoreError
 
-VERSION = 1
+VERSION = 2
+
+_FEED_COLUMNS = (
+    "name_key INTEGER",  # the record that holds the name
+    "born_ms INTEGER NOT NULL DEFAULT 0",
+    "window INTEGER",
+    "pre_decode INTEGER NOT NULL DEFAULT 0",
+    "data_version INTEGER NOT NULL DEFAULT 0",
+    "evicted INTEGER NOT NULL DEFAULT 0",
+    "dropped INTEGER NOT NULL DEFAULT 0",
+    "taken INTEGER NOT NULL DEFAULT 0",
+    "frozen_end INTEGER",
+    "flashes INTEGER NOT NULL DEFAULT 0",
+    "turns INTEGER NOT NULL DEFAULT 0",
+)
+"""What version 2 knows of a session besides."""
 
 _TABLES = """
 CREATE TABLE records (
@@ -56,6 +74,13 @@ CREATE TABLE heads (
 );
 CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 """
+"""Version 1; what came later is added to it, so that a new database and one that was migrated are the same."""
+
+_TO_2 = (
+    *(f"ALTER TABLE heads ADD COLUMN {column}" for column in _FEED_COLUMNS),
+    "UPDATE heads SET born_ms = coalesce((SELECT ts FROM records WHERE session = heads.id AND event = heads.own_from"
+    " AND erased = 0), 0)",
+)
 
 
 def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
@@ -85,7 +110,7 @@ def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
         if mode != "wal":
             raise StoreError(f"{path}: this file system has no write-ahead log (journal mode {mode})")
         connection.execute("PRAGMA synchronous = FULL")
-        _migrate(connection)
+        _migrate(connection, path)
         connection.text_factory = bytes
     except (sqlite3.Error, OSError, UnicodeDecodeError) as fault:  # the last where SQLite quotes a damaged schema
         if connection is not None:
@@ -108,17 +133,61 @@ def _refuse_others(connection: sqlite3.Connection, path: Path) -> None:
         raise StoreError(f"{path} is a database, but no session log")
 
 
-def _migrate(connection: sqlite3.Connection) -> None:
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == VERSION:
         return
+    if version:
+        _set_aside(connection, copy_of(path, version))
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for statement in _TABLES.split(";\n"):
+        if not version:
+            for statement in _TABLES.split(";\n"):
+                connection.execute(statement)
+            connection.execute("INSERT INTO facts VALUES ('store_id', ?)", (os.urandom(16),))
+        for statement in _TO_2:
             connection.execute(statement)
-        connection.execute("INSERT INTO facts VALUES ('store_id', ?)", (os.urandom(16),))
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
     except sqlite3.Error:
         connection.execute("ROLLBACK")
         raise
+
+
+def copy_of(path: Path, version: int) -> Path:
+    """Where the database at `path` as it was in `version` is set aside."""
+    return path.with_name(f"{path.name}.version-{version}")
+
+
+def erase_copies(path: Path) -> None:
+    """Remove what was set aside of the database at `path`: it holds what a purge erases. Raises OSError."""
+    for version in range(1, VERSION):
+        for copy in (copy_of(path, version), _unfinished(copy_of(path, version))):
+            copy.unlink(missing_ok=True)
+
+
+def _set_aside(connection: sqlite3.Connection, copy: Path) -> None:
+    """A whole copy of the database, on the disk when this returns; one that is there stays as it is."""
+    if copy.exists():
+        return
+    unfinished = _unfinished(copy)
+    unfinished.unlink(missing_ok=True)
+    os.close(os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    with closing(sqlite3.connect(unfinished, isolation_level=None)) as target:
+        connection.backup(target)
+        target.execute("PRAGMA journal_mode = DELETE")  # one file, that nothing lies beside
+    _sync(unfinished)
+    os.replace(unfinished, copy)
+    _sync(copy.parent)
+
+
+def _unfinished(copy: Path) -> Path:
+    return copy.with_name(f"{copy.name}.unfinished")
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from superfluid.protocol import records
 from superfluid.protocol.codes import Channel, Finish, LedgerState, Role
-from superfluid.sessions.state import SessionState
+from superfluid.sessions.state import SessionState, Tail
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 SPAN = st.lists(st.integers(0, 5) | st.integers(0, 2**32 - 1), max_size=4).map(tuple)
@@ -12,8 +12,41 @@ FULL_SPAN = st.lists(st.integers(0, 5) | st.integers(0, 2**32 - 1), min_size=1, 
 INSTANT = st.integers(0, 5) | st.integers(0, 2**64 - 1)
 
 
-def bodies(state: SessionState) -> st.SearchStrategy[records.EventBody]:
-    """Any body that may follow `state`."""
+def batches(state: SessionState) -> st.SearchStrategy[records.Ingested]:
+    """Any batch that may follow `state`; what pushed entries out at once has also pushed out all that was there."""
+    entry = st.builds(records.Entry, TEXT, FULL_SPAN)
+    held = len(state.feed.entries) + len(state.feed.detached)
+
+    def build(entries: list[records.Entry], unseen: int, gone: int, head: records.Span, dropped: int):
+        unseen = max(0, min(unseen, len(entries) - 1)) if gone >= held else 0
+        seen = tuple(records.Entry(e.text, ()) if n < unseen else e for n, e in enumerate(entries))
+        opens = state.tail is not Tail.DATA and bool(seen)
+        version = state.feed.version + 1
+        return records.Ingested(version, head if opens else (), seen, min(gone, held) + unseen, dropped)
+
+    return st.builds(
+        build, st.lists(entry, max_size=4), st.integers(0, 3), st.integers(0, held + 1), SPAN, st.integers(0, 2)
+    )
+
+
+def feed_bodies(state: SessionState) -> list[st.SearchStrategy[records.EventBody]]:
+    """Bodies about a feed that may follow `state`."""
+    flash = st.sampled_from(sorted(state.feed.flashes)) if state.feed.flashes else st.integers(1, 3)
+    version = st.just(state.feed.version + 1)
+    return [
+        batches(state),
+        batches(state),
+        st.builds(records.Rewound, st.integers(0, len(state.said) + 1), version),
+        st.builds(records.Restored, SPAN if state.tail is not Tail.DATA else st.just(())),
+        st.builds(records.FeedOpened, st.integers(1, 99) | st.none(), st.booleans()),
+        st.builds(records.FlashAdded, st.just(state.feed.last_flash + 1), TEXT, st.integers(1, 256)),
+        st.builds(records.FlashRemoved, flash),
+        st.builds(records.FlashAnswered, flash, TEXT, st.just(state.feed.version), st.floats(0, 9, width=32)),
+    ]
+
+
+def bodies(state: SessionState, *, feeds: bool = True) -> st.SearchStrategy[records.EventBody]:
+    """Any body that may follow `state`; without `feeds`, of the original protocol."""
     calls = sorted(state.calls)
     call_id = st.integers(0, state.events) if not calls else st.sampled_from(calls) | st.integers(0, state.events)
     ended = [c for c, call in state.calls.items() if not call.is_open and call.state is not LedgerState.SUCCEEDED]
@@ -41,7 +74,7 @@ def bodies(state: SessionState) -> st.SearchStrategy[records.EventBody]:
     ]
     if ended:
         common.append(st.builds(records.ToolReconciliation, st.sampled_from(sorted(ended)), TEXT))
-    return st.one_of(common)
+    return st.one_of(common) | st.one_of(feed_bodies(state)) if feeds else st.one_of(common)
 
 
 def edits(state: SessionState) -> st.SearchStrategy[tuple[records.RebaseEdit, ...]]:

@@ -7,13 +7,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from superfluid.protocol import records
 from superfluid.protocol.codes import Finish, LedgerState, PurgeMode, Role
-from superfluid.protocol.records import Event, span_of
+from superfluid.protocol.records import Event
 from superfluid.protocol.refusals import SessionPurged
 from superfluid.sessions import snapshot
 from superfluid.sessions.heads import Heads
-from superfluid.sessions.state import SessionState, Tail
+from superfluid.sessions.state import SessionState
 from tests.sessions.bodies import bodies, edits
-from tests.sessions.world import World, stream
+from tests.sessions.reference import Reference
+from tests.sessions.world import World
 
 TERMINAL = records.ToolResult | records.ToolOutcome | records.ToolExpired
 
@@ -66,7 +67,7 @@ class Histories(RuleBasedStateMachine):
         to = data.draw(st.integers(1, self.world.states[session].events))
         child = self.world.trim(session, to).head.id
         assert self.world.states[child].events == to + 1
-        assert list(self.world.states[child].tokens) == stream(self.world.timelines[session][:to])
+        assert list(self.world.states[child].tokens) == Reference(self.world.timelines[session][:to]).tokens
 
     @precondition(lambda self: len(self.world.living()) > 2)
     @rule(data=st.data(), mode=st.sampled_from(PurgeMode))
@@ -110,12 +111,10 @@ class Histories(RuleBasedStateMachine):
         for session, state in self.world.states.items():
             events = self.world.timelines[session]
             assert [event.event_id for event in events] == list(range(state.events))
-            assert list(state.tokens) == stream(events)
+            assert_stream(state, Reference(events))
             assert self.world.fold(session) == state
             assert snapshot.load(snapshot.dump(state)) == state
             assert self.world.heads.live(session) == self.world.heads.live(session).after(state)
-            assert state.tail is tail(events)
-            assert state.turn_start == turn_start(events)
             assert state.created_ms == events[0].ts_unix_ms
             assert state.epoch == events[-1].epoch
             own = events[state.fork_at :]
@@ -141,28 +140,26 @@ class Histories(RuleBasedStateMachine):
                 assert all(order.index(below) < own_place for below in self.world.heads.descendants(child))
 
 
-def tail(events):
-    said = [event.body for event in events if span_of(event.body)]
-    match said[-1] if said else None:
-        case None:
-            return Tail.EMPTY
-        case records.Message() | records.ToolResult():
-            return Tail.TURN
-        case records.Generated(finish=Finish.END_OF_TURN):
-            return Tail.FINISHED
-        case records.Generated() | records.GenerationPrompt():
-            return Tail.OPEN
-        case _:
-            return Tail.RAW
-
-
-def turn_start(events):
-    drawn = 0
-    for event in reversed([event for event in events if span_of(event.body)]):
-        if not isinstance(event.body, records.Generated) or (drawn and event.body.finish == Finish.END_OF_TURN):
-            break
-        drawn += len(event.body.span)
-    return len(stream(events)) - drawn
+def assert_stream(state, expected):
+    assert list(state.tokens) == expected.tokens
+    assert state.ever == expected.ever
+    assert state.tail is expected.tail
+    assert state.turn_start == expected.turn_start
+    assert state.turns == expected.turns
+    assert [(m.role, m.text, m.start, m.end, m.calls) for m in state.said] == expected.said
+    feed = state.feed
+    assert feed.entries == expected.entries
+    assert [list(entry) for entry in feed.detached] == expected.detached
+    counts = (feed.version, feed.ingested, feed.evicted, feed.dropped)
+    assert counts == (expected.version, expected.ingested, expected.evicted, expected.dropped)
+    assert (feed.window, feed.pre_decode) == (expected.window, expected.pre_decode)
+    assert feed.frozen_end is None or feed.frozen_end <= len(state.tokens)
+    assert not feed.entries or feed.frozen_end <= feed.entries[0][0]
+    answers = {
+        n: (f.value, f.version, f.answered_ms, f.ever) if f.value is not None else None
+        for n, f in feed.flashes.items()
+    }
+    assert answers == {n: answer for n, (_, answer) in expected.flashes.items()}
 
 
 def as_ledger(call):

@@ -1,13 +1,17 @@
 """Rebases: what is committed again, under which ids, and what stays with the parent (wire-facts 8.2)."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from superfluid.protocol import records
 from superfluid.protocol.codes import LedgerState, Role
 from superfluid.protocol.records import Drop, Replace, span_of
-from tests.sessions.bodies import bodies, edits
-from tests.sessions.world import World, render
+from superfluid.sessions.state import Tail
+from tests.sessions.bodies import batches, bodies, edits
+from tests.sessions.reference import Reference
+from tests.sessions.world import World
 
 COPIED = (
     records.Appended,
@@ -134,7 +138,7 @@ def test_any_rebase_keeps_what_its_edits_do_not_name(data):
     world = World()
     session = world.create().head.id
     for _ in range(data.draw(st.integers(1, 12))):
-        world.write(session, data.draw(bodies(world.states[session])))
+        world.write(session, data.draw(bodies(world.states[session], feeds=False)))
     chosen = data.draw(edits(world.states[session]))
     parent = world.timelines[session]
     change = world.rebase(session, chosen)
@@ -172,6 +176,103 @@ def test_any_rebase_keeps_what_its_edits_do_not_name(data):
     assert world.fold(change.head.id) == world.states[change.head.id]
 
 
-def test_the_stand_in_renders_something():
-    world, session = history()
-    assert render(world.states[session], Replace(1, 2, 1, "abc")) == (9001, 0, 3)
+def batch(version, *tokens, evicted=0, dropped=0, head=(), unseen=0):
+    entries = tuple(records.Entry(str(t), () if n < unseen else (t,)) for n, t in enumerate(tokens))
+    return records.Ingested(version, head, entries, evicted, dropped)
+
+
+def test_data_is_ingested_again_and_what_it_pushed_out_leaves_again():
+    world, session = history(
+        batch(1, 11, 12, head=(90,)),  # 1
+        batch(2, 13, 14),  # 2
+        batch(3, 15, evicted=3),  # 3 pushes out 11, 12, 13
+        batch(4, 16, 17, evicted=3, dropped=2, unseen=1),  # 4 pushes out 14, 15 and 16
+    )
+    assert list(world.states[session].tokens) == [90, 17]
+    change = world.rebase(session, (Drop(2, 3),))
+    assert own_bodies(world, change) == [batch(3, 15, evicted=2), batch(4, 16, 17, evicted=2, dropped=2, unseen=1)]
+    child = world.states[change.head.id]
+    assert list(child.tokens) == [90, 17]
+    assert (child.feed.version, child.feed.taken, child.feed.evicted) == (4, 5 + 2, 2 + 2)
+
+
+def test_a_batch_whose_opener_is_gone_opens_the_turn_itself():
+    user = records.Message(Role.USER, "u", (1, 2))
+    world, session = history(user, batch(1, 11, head=(90,)), batch(2, 12), records.GenerationPrompt((91, 92)))
+    change = world.rebase(session, (Drop(2, 3),))
+    assert own_bodies(world, change) == [batch(2, 12, head=(9200, 2)), records.GenerationPrompt((91, 92))]
+    change = world.rebase(session, (Drop(2, 4),))
+    assert own_bodies(world, change) == [records.GenerationPrompt((9100, 2))]
+    change = world.rebase(session, (Replace(1, 2, Role.USER, "new"), Drop(4, 5)))
+    assert own_bodies(world, change) == [
+        records.Message(1, "new", (9001, 0, 3)),
+        batch(1, 11, head=(90,)),
+        batch(2, 12),
+    ]
+    world.write(session, batch(3, 13, head=(90,)))
+    change = world.rebase(session, (Drop(4, 5),))
+    assert own_bodies(world, change) == [batch(3, 13)]
+
+
+def test_a_user_text_that_stood_among_data_stands_alone_without_them():
+    world, session = history(batch(1, 11, head=(90,)), records.Message(Role.USER, "u", (91,)))
+    change = world.rebase(session, (Drop(1, 2),))
+    assert own_bodies(world, change) == [records.Message(Role.USER, "u", (9001, 0, 1))]
+
+
+def test_a_rewind_goes_back_to_the_message_that_it_went_back_to():
+    said = [records.Message(Role.USER, str(n), (n,)) for n in range(1, 5)]
+    world, session = history(*said, batch(1, 11, head=(90,)), records.Rewound(3, 2), records.Restored((80,)))
+    assert list(world.states[session].tokens) == [1, 2, 3, 80, 11]
+    change = world.rebase(session, (Drop(1, 2),))
+    assert list(world.states[change.head.id].tokens) == [2, 3, 80, 11]
+    change = world.rebase(session, (Drop(3, 4),))
+    assert list(world.states[change.head.id].tokens) == [1, 2, 80, 11]
+    change = world.rebase(session, (Drop(1, 4),))
+    assert list(world.states[change.head.id].tokens) == [80, 11]
+    change = world.rebase(session, (Drop(5, 6),))
+    assert list(world.states[change.head.id].tokens) == [1, 2, 3]
+    assert world.states[change.head.id].tail is Tail.TURN
+    change = world.rebase(session, (Drop(6, 7),))
+    assert list(world.states[change.head.id].tokens) == [1, 2, 3, 4, 90, 11]
+    change = world.rebase(session, (Drop(7, 8),))
+    assert [list(entry) for entry in world.states[change.head.id].feed.detached] == [[11]]
+
+
+@given(st.data())
+def test_a_rebase_of_a_feed_keeps_the_entries_that_its_edits_do_not_name(data):
+    world = World()
+    session = world.create().head.id
+    token = iter(range(10_000, 20_000))
+    origin = {}
+    for _ in range(data.draw(st.integers(1, 12))):
+        state = world.states[session]
+        body = data.draw(batches(state) | bodies(state, feeds=False))
+        if isinstance(body, records.Ingested):
+            entries = tuple(records.Entry(e.text, e.span and (next(token),)) for e in body.entries)
+            body = replace(body, entries=entries)
+            origin |= {entry.span[0]: state.events for entry in entries if entry.span}
+        world.write(session, body)
+    chosen = data.draw(edits(world.states[session]))
+    child = world.states[world.rebase(session, chosen).head.id]
+    gone = {n for edit in chosen for n in range(edit.from_, edit.to)}
+
+    def entries_of(state):
+        return [state.tokens[start] for start, _ in state.feed.entries]
+
+    assert entries_of(child) == [t for t in entries_of(world.states[session]) if origin[t] not in gone]
+    assert list(child.tokens) == Reference(world.timelines[child.id]).tokens
+    assert child.feed.evicted >= 0
+
+
+@given(st.data())
+def test_any_rebase_of_anything_folds(data):
+    world = World()
+    session = world.create().head.id
+    for _ in range(data.draw(st.integers(1, 12))):
+        world.write(session, data.draw(bodies(world.states[session])))
+    child = world.rebase(session, data.draw(edits(world.states[session]))).head.id
+    assert world.fold(child) == world.states[child]
+    feed = world.states[child].feed
+    assert min(feed.evicted, feed.dropped, feed.ingested, feed.version) >= 0
+    assert feed.taken <= world.states[session].feed.taken

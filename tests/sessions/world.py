@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 from superfluid.protocol import records
 from superfluid.protocol.codes import PurgeMode
-from superfluid.protocol.records import Event, EventBody, GenParams, span_of
+from superfluid.protocol.records import Event, EventBody, GenParams
 from superfluid.sessions import decide, snapshot
 from superfluid.sessions.heads import Head, Heads, Segment, first_head
 from superfluid.sessions.rebase import rebase
-from superfluid.sessions.state import SessionState
+from superfluid.sessions.state import SessionState, Tail
 from superfluid.store.log import Change, Reroot
 
 
@@ -80,7 +80,7 @@ class World:
         at = edits[0].from_
         later = self.timelines[session][at:]
         body = records.Rebased(session, at, parent.params, edits)
-        return self._branch(parent, at, body, lambda child: rebase(child, later, edits, self._tick(), render))
+        return self._branch(parent, at, body, lambda child: rebase(child, later, edits, self._tick(), StandIn()))
 
     def trim(self, session: int, to: int) -> Change:
         edits = decide.trim(self.states[session], to)
@@ -123,7 +123,7 @@ class World:
         return self._born(child, inherited, [first, *more(child)])
 
     def _born(self, child: SessionState, inherited: list[Event], events: list[Event]) -> Change:
-        head = first_head(child)
+        head = first_head(child, events[0].ts_unix_ms)
         self.heads.put(head)
         self.states[child.id] = child
         self.timelines[child.id] = inherited[:]
@@ -152,7 +152,7 @@ class World:
         state = self.states.pop(session)
         event = self._event(state, state.epoch, records.Purged(state.generation + 1, mode))
         state.apply(event)
-        head = replace(self.heads.live(session).after(state), title=None, tokens=0)
+        head = self.heads.live(session).after(state).tombstone()
         self.heads.put(head)
         del self.timelines[session]
         self.own[session] = {event.event_id: event}
@@ -171,10 +171,14 @@ def bare(body: EventBody) -> EventBody:
     return records.Rerooted(body.purged_parent, ()) if isinstance(body, records.Rerooted) else body
 
 
-def render(child: SessionState, edit: records.Replace) -> tuple[int, ...]:
+class StandIn:
     """A stand-in for the chat template: it shows what it was rendered after."""
-    return (9_000 + edit.role, len(child.tokens), len(edit.text))
 
+    def message_now(self, before: SessionState, role: int, text: str) -> tuple[int, ...]:
+        return (9_000 + role, len(before.tokens), len(text))
 
-def stream(events: list[Event]) -> list[int]:
-    return [token for event in events for token in span_of(event.body)]
+    def opener(self, before: SessionState) -> tuple[int, ...]:
+        return (9_100, len(before.tokens))
+
+    def data_frame(self, before: SessionState) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return ((9_200, len(before.tokens)), (9_201,)) if before.tail is not Tail.DATA else ((), (9_201,))

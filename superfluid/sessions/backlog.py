@@ -1,0 +1,82 @@
+"""The entries that were pushed into a session and are not ingested yet (decisions 20, 31).
+
+Never refuses and never grows past its bounds: the oldest entries make room, and are counted. Every entry that was
+ever pushed has an ordinal, from 1; those up to `taken` are decided about for good, ingested or dropped, durably.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MOST_ENTRIES = 4096
+MOST_BYTES = 8 << 20
+"""UTF-8 bytes of the entries and a line end each; one entry alone may not take more either."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Everything that was pending, oldest first, and how many were dropped since the batch before it."""
+
+    entries: tuple[str, ...]
+    dropped: int
+    last: int
+    """the ordinal of the last entry that this decides about"""
+
+
+class Backlog:
+    """One session's queue. `taken` and `dropped` are what its log says when it is made."""
+
+    def __init__(self, taken: int, dropped: int) -> None:
+        self.total_pushed = taken
+        self.total_dropped = dropped
+        self.pending_bytes = 0
+        self._entries: deque[str] = deque()
+        self._sizes: deque[int] = deque()
+        self._dropped = 0
+        """dropped since the last batch"""
+
+    @property
+    def pending(self) -> int:
+        return len(self._entries)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a batch is due; one that only says what was dropped counts too."""
+        return bool(self._entries or self._dropped)
+
+    def push(self, entries: Sequence[str]) -> int:
+        """Queue `entries`; how many were dropped for it, of these or of older ones."""
+        before = self._dropped
+        for entry in entries:
+            self._push(entry)
+        gone = self._dropped - before
+        self.total_dropped += gone
+        return gone
+
+    def _push(self, entry: str) -> None:
+        self.total_pushed += 1
+        size = len(entry.encode()) + 1
+        if size > MOST_BYTES:
+            self._dropped += 1
+            return
+        while len(self._entries) >= MOST_ENTRIES or self.pending_bytes + size > MOST_BYTES:
+            self._entries.popleft()
+            self.pending_bytes -= self._sizes.popleft()
+            self._dropped += 1
+        self._entries.append(entry)
+        self._sizes.append(size)
+        self.pending_bytes += size
+
+    def take(self) -> Batch:
+        """Everything; nothing is pending then."""
+        batch = Batch(tuple(self._entries), self._dropped, self.total_pushed)
+        self._entries.clear()
+        self._sizes.clear()
+        self.pending_bytes = self._dropped = 0
+        return batch
+
+    def lose(self, dropped: int) -> None:
+        """So many entries of a batch were dropped when it was ingested."""
+        self.total_dropped += dropped

@@ -1,0 +1,91 @@
+"""The rule of a batch: which entries go on the input, and which older ones leave it (decisions 20 to 22).
+
+The window caps the data alone, the context caps everything. Whole entries leave, oldest first, down to nine tenths of
+what there is room for, so that a full window does not cost an eviction an entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from superfluid.protocol.records import Entry, Ingested, Span
+from superfluid.sessions.state import SessionState
+
+KEPT_TENTHS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Tokens of the context, and how many of them are kept free for questions and replies."""
+
+    context: int
+    reserve: int
+
+    @property
+    def input(self) -> int:
+        """The most tokens that a session with data may have on its input."""
+        return max(0, self.context - self.reserve)
+
+
+def decide_batch(
+    state: SessionState, lines: Sequence[tuple[str, Span]], dropped: int, head: Span, room: Room
+) -> Ingested:
+    """What becomes of the entries of a batch, oldest first, each with the tokens of its line.
+
+    `dropped` were dropped before they got here; `head` opens a turn for data, () where one is open. There is always a
+    record, also where nothing of the batch stays.
+    """
+    others = len(state.tokens) - state.feed.tokens + len(head)
+    if state.feed.window is None:
+        return _appended(state, lines, dropped, head, room.input - others - state.feed.tokens)
+    return _windowed(state, lines, dropped, head, min(state.feed.window, room.input - others))
+
+
+def _appended(
+    state: SessionState, lines: Sequence[tuple[str, Span]], dropped: int, head: Span, room: int
+) -> Ingested:
+    """Without a window: what does not fit any more is dropped."""
+    entries = []
+    for text, span in lines:
+        if 0 < len(span) <= room:
+            room -= len(span)
+            entries.append(Entry(text, span))
+    return Ingested(
+        version=state.feed.version + 1,
+        head=head if entries else (),
+        entries=tuple(entries),
+        evicted=0,
+        dropped=dropped + len(lines) - len(entries),
+    )
+
+
+def _windowed(
+    state: SessionState, lines: Sequence[tuple[str, Span]], dropped: int, head: Span, room: int
+) -> Ingested:
+    """With a window: older entries make room, those of the same batch too; one that is too long alone is dropped."""
+    fitting = [(text, span) for text, span in lines if 0 < len(span) <= room]
+    held = [length for _, length in state.feed.entries]
+    lengths = held + [len(span) for _, span in fitting]
+    leaving = _leaving(lengths, room) if fitting else 0
+    unseen = max(0, leaving - len(held))
+    entries = tuple(Entry(text, span if place >= unseen else ()) for place, (text, span) in enumerate(fitting))
+    return Ingested(
+        version=state.feed.version + 1,
+        head=head if fitting else (),
+        entries=entries,
+        evicted=leaving,
+        dropped=dropped + len(lines) - len(fitting),
+    )
+
+
+def _leaving(lengths: Sequence[int], room: int) -> int:
+    """How many of the oldest have to go: none where all fit, else until they fill nine tenths; the last stays."""
+    total = sum(lengths)
+    if total <= room:
+        return 0
+    leaving = 0
+    while leaving < len(lengths) - 1 and total * 10 > room * KEPT_TENTHS:
+        total -= lengths[leaving]
+        leaving += 1
+    return leaving
