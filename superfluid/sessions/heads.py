@@ -69,7 +69,7 @@ class Head:
     born_qos: int
     born_invariant: bool
     born_ms: int = 0
-    """Unix milliseconds of its own first record; of a session of an older log that was cut loose, when it was"""
+    """Unix milliseconds of its first own record; of one that an older build cut loose, of its parent's first"""
     feed: FeedHead = FeedHead()
 
     def after(self, state: SessionState) -> Head:
