@@ -12,7 +12,7 @@ from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.generation import Generation, Summary
 from superfluid.daemon.served import ServedModel
 from superfluid.protocol.codes import Finish
-from superfluid.protocol.records import EventBody, GenerationFingerprint, GenerationPrompt
+from superfluid.protocol.records import EventBody, GenerationFingerprint, GenerationPrompt, GenParams
 from superfluid.protocol.refusals import (
     EmptySession,
     NothingInFlight,
@@ -96,8 +96,12 @@ class Generating:
         options: LaneOptions = LaneOptions(),  # noqa: B008 - frozen
         *,
         live: bool = False,
+        params: GenParams | None = None,
+        kv_session: int | None = None,
     ) -> Generation:
         """Queue a generation on `state` as it stands; the caller has checked that there is room.
+
+        It draws with `params` instead of the session's; the KV that it computes is that of `kv_session` instead.
 
         Raises QueueFull, and ShuttingDown: a drain that has begun does not look again for who comes late.
         """
@@ -108,12 +112,13 @@ class Generating:
             session=state.id,
             qos=qos,
             tokens=pack(state.tokens),
-            params=state.params,
-            offset=0,
+            params=state.params if params is None else params,
+            offset=state.ever - len(state.tokens),
             limit=min(max_tokens, self._model.window - len(state.tokens)),
             arrived=trio.current_time(),
             options=options,
             batch_invariant=state.batch_invariant,
+            kv_session=kv_session,
         )
         text, piece = self._model.text_after(state), self._model.vocabulary.piece
         generation = Generation(job, text, piece, self._room.metrics, live=live)

@@ -30,6 +30,11 @@ class Metrics:
     prefill_tokens: int = 0
     decode_tokens: int = 0
     warm_tokens: int = 0
+    flash_hits: int = 0
+    ready_exits: int = 0
+    session_turns: int = 0
+    warm_turns: int = 0
+    warmed_tokens: int = 0
     ttft: list[int] = field(default_factory=lambda: [0] * (len(TTFT_BUCKETS) + 1))
     ttft_seconds: float = 0.0
 

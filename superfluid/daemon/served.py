@@ -72,6 +72,11 @@ class ServedModel:
             return await self._sized(text, lambda: (*self._plain_start(before), *self.plain_now(text)))
         return await self._sized(text, lambda: dialect.turn(_closing(before), text))
 
+    async def turn(self, before: SessionState, role: int, text: str) -> Span:
+        """As `message`, where it closes a reply that was cut."""
+        dialect = required(self.dialect)
+        return await self._sized(text, lambda: dialect.message(_closing(before), role, text))
+
     def _plain_start(self, before: SessionState) -> Span:
         bos = self.vocabulary.bos
         return (bos,) if self.vocabulary.adds_bos and bos is not None and not before.tokens else ()
@@ -90,8 +95,12 @@ class ServedModel:
         """As `line`, for callers that are in a thread already, or whose text is short."""
         return self.plain_now(text + "\n")
 
-    def plain_now(self, text: str) -> Span:
+    async def plain(self, text: str) -> Span:
         """`text` at the start of a line, in which nothing is a control token."""
+        return await self._sized(text, lambda: self.plain_now(text))
+
+    def plain_now(self, text: str) -> Span:
+        """As `plain`, for callers that are in a thread already, or whose text is short."""
         return tuple(self._plain.ids(self._plain.masks.mask(text), before="\n"))
 
     def opener(self, before: SessionState) -> Span:

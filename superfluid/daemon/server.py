@@ -18,6 +18,7 @@ from superfluid import __version__
 from superfluid.daemon import sizing
 from superfluid.daemon.activity import Activity
 from superfluid.daemon.appending import Appending
+from superfluid.daemon.asking import Asking
 from superfluid.daemon.book import Book
 from superfluid.daemon.branching import Branching
 from superfluid.daemon.bus import Bus
@@ -25,6 +26,8 @@ from superfluid.daemon.config import Observer, ServeConfig, ServerInfo, StartErr
 from superfluid.daemon.conversing import Conversing
 from superfluid.daemon.drain import drain
 from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.evaluating import Evaluating
+from superfluid.daemon.flashing import Flashing
 from superfluid.daemon.generating import Generating
 from superfluid.daemon.keeping import Keeping
 from superfluid.daemon.logging_setup import BadFilter, open_log, parse_filter
@@ -36,6 +39,7 @@ from superfluid.daemon.served import ServedModel
 from superfluid.daemon.stopping import StopSignal
 from superfluid.daemon.telling import Telling
 from superfluid.daemon.transport import Transport
+from superfluid.daemon.turning import Turning
 from superfluid.daemon.use_cases import UseCases
 from superfluid.daemon.watching import Watching
 from superfluid.daemon.worker import LoadRefused, WorkerDied
@@ -119,6 +123,7 @@ async def _run(parts: _Parts) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(room.run)
         nursery.start_soon(cases.pinning.run)
+        nursery.start_soon(cases.evaluating.run)
         if config.pressure is not None:
             nursery.start_soon(Pressure(room, *config.pressure, memory_in_use, observer.notice).run)
         async with trio.open_nursery() as accepting:
@@ -165,14 +170,20 @@ def _use_cases(parts: _Parts, ready: Ready, book: Book, bus: Bus, room: EngineRo
         identity=parts.identity,
     )
     generating = Generating(book, room, model)
+    evaluating = Evaluating(book, room, generating, model)
+    flashing = Flashing(book, generating, model, evaluating, room.metrics)
     return UseCases(
         appending=Appending(book, room, model),
+        asking=Asking(book, room, generating, model, evaluating, flashing),
         branching=Branching(book, model),
         conversing=Conversing(book, generating, model),
+        evaluating=evaluating,
+        flashing=flashing,
         generating=generating,
         keeping=Keeping(book, bus, room, generating, _parked_files(parts)),
         pinning=Pinning(book, room),
         reading=Reading(book, bus, room),
+        turning=Turning(book, room, generating, model, evaluating),
         watching=Watching(book, room, model.name, parts.file.path, time.monotonic()),
     )
 

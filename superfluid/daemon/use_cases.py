@@ -5,22 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from superfluid.daemon.appending import Appending
+from superfluid.daemon.asking import Asking
 from superfluid.daemon.branching import Branching
 from superfluid.daemon.conversing import Conversing
+from superfluid.daemon.evaluating import Evaluating
+from superfluid.daemon.flashing import Flashing
 from superfluid.daemon.generating import Generating
 from superfluid.daemon.keeping import Keeping
 from superfluid.daemon.pinning import Pinning
 from superfluid.daemon.reading import Reading
+from superfluid.daemon.turning import Turning
 from superfluid.daemon.watching import Watching
 
 
 @dataclass(frozen=True, slots=True)
 class UseCases:
     appending: Appending
+    asking: Asking
     branching: Branching
     conversing: Conversing
+    evaluating: Evaluating
+    flashing: Flashing
     generating: Generating
     keeping: Keeping
     pinning: Pinning
     reading: Reading
+    turning: Turning
     watching: Watching

@@ -293,3 +293,26 @@ class BadBlockKind(Refusal):
 
     def __init__(self, kind: int) -> None:
         super().__init__(f"unknown block kind {kind}; 1 to 7 are known")
+
+
+class UnknownFlash(Refusal):
+    code = "unknown_flash_query"
+    status = 404
+
+    def __init__(self, session: int, flash_id: int) -> None:
+        super().__init__(f"session {session} has no flash query {flash_id}")
+
+
+class FlashExists(Refusal):
+    code = "flash_query_exists"
+    status = 409
+
+    def __init__(self, session: int) -> None:
+        super().__init__(f"session {session} has this very flash query already")
+
+
+class TooManyFlashes(Refusal):
+    code = "too_many_flash_queries"
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"a session has at most {most} flash queries; remove one first")

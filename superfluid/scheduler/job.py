@@ -33,6 +33,8 @@ class Job:
     arrived: float
     options: LaneOptions = field(default_factory=LaneOptions)
     batch_invariant: bool = False
+    kv_session: int | None = None
+    """whose KV it computes, where that is another one's"""
     drawn: int = 0
     warm: int = 0
     gap: float = 0.0

@@ -174,7 +174,7 @@ def _chunk(schedule: Schedule) -> int:
 def _start(job: Job) -> LaneStart:
     return LaneStart(
         lane=job.lane,
-        session=job.session,
+        session=job.session if job.kv_session is None else job.kv_session,
         tokens=job.tokens,
         params=job.params,
         offset=job.offset,

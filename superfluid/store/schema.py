@@ -115,8 +115,7 @@ def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
     except (sqlite3.Error, OSError, UnicodeDecodeError) as fault:  # the last where SQLite quotes a damaged schema
         if connection is not None:
             connection.close()
-        place = getattr(fault, "filename", None) or path
-        raise StoreError(f"{place}: {getattr(fault, 'strerror', None) or fault}") from fault
+        raise StoreError(f"{path}: {getattr(fault, 'strerror', None) or fault}") from fault
     except StoreError:
         if connection is not None:
             connection.close()

@@ -1,0 +1,234 @@
+"""What is computed of a session's data ahead of any question: flash answers, and where an answer would begin.
+
+In the background, after every batch, chat turn and new query (decisions 23 and 25). Each query runs on a copy of the
+session's state that is never logged, in a lane that keeps nothing. What newer input overtakes is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import trio
+
+from superfluid.daemon.book import Book
+from superfluid.daemon.conversing import LAST_TICK
+from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.generating import Generating
+from superfluid.daemon.generation import Generation
+from superfluid.daemon.questions import put_opener, put_question
+from superfluid.daemon.served import ServedModel
+from superfluid.protocol.codes import Channel, Finish, Qos
+from superfluid.protocol.feed_responses import FlashReady
+from superfluid.protocol.records import FlashAnswered, Generated, GenParams
+from superfluid.protocol.refusals import QueueFull, Refusal, ShuttingDown
+from superfluid.protocol.ticks import LaneOptions
+from superfluid.sessions.state import SessionState
+
+_LOG = logging.getLogger("superfluid.evaluating")
+
+GREEDY = GenParams(0.0, 1.0, 0.0, 0, 0)
+
+KEEPS_NOTHING = LaneOptions(ephemeral=True, gap=True)
+
+WAVES = 2
+"""Queries under way for each lane: more would only fill the queue, in which people wait."""
+
+TRIES = 3
+"""How often an evaluation begins again that failed, until something new happens to the session."""
+
+PAUSE = 1.0
+"""Seconds before it does, and before a full queue is tried again."""
+
+Position = tuple[int, int]
+"""What a session's input was: its data version, and the tokens that were ever put on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """How an answer to the data alone would begin: the likeliest token, and the logit gap to the next one."""
+
+    at: Position
+    token: int
+    text: str
+    """the token's text without the space before it"""
+    gap: float
+
+
+def position(state: SessionState) -> Position:
+    return state.feed.version, state.ever
+
+
+class Evaluating:
+    """Keeps the answers of all sessions current."""
+
+    def __init__(self, book: Book, room: EngineRoom, generating: Generating, model: ServedModel) -> None:
+        self._book = book
+        self._room = room
+        self._generating = generating
+        self._model = model
+        self.tell: Callable[[int, FlashReady], None] = lambda session, news: None
+        """is given every answer that is another one than before"""
+        self._due: dict[int, int] = {}
+        """sessions to evaluate, and how often that was tried"""
+        self._news = trio.Event()
+        self._under_way: dict[int, trio.CancelScope] = {}
+        self._ready: dict[int, Ready] = {}
+        self._places = trio.Semaphore(max(1, min(WAVES * room.schedule.lanes, room.schedule.max_waiting // 2)))
+
+    # --- what the use cases call ----------------------------------------------------------------------------------
+
+    def settled(self, session: int) -> None:
+        """Something new is on the session's input, or asked of it: what is under way is overtaken."""
+        self._again(session, 0)
+
+    def pause(self, session: int) -> None:
+        """A foreground request will change the session: what is under way is overtaken. `settled` is to follow."""
+        self._due.pop(session, None)
+        if (scope := self._under_way.get(session)) is not None:
+            scope.cancel()
+
+    def refresh(self, state: SessionState) -> None:
+        """Evaluate what is not current, where nobody is at it: after a start, or a change through another API."""
+        if state.id not in self._under_way and state.id not in self._due and self._stale(state):
+            self._again(state.id, 0)
+
+    def ready(self, state: SessionState) -> Ready | None:
+        """Where an answer would begin, as long as it is true."""
+        ready = self._ready.get(state.id)
+        return ready if ready is not None and ready.at == position(state) and state.feed.pre_decode else None
+
+    def _stale(self, state: SessionState) -> bool:
+        ahead = state.feed.pre_decode and self.ready(state) is None
+        return bool(state.tokens) and (ahead or not all(map(state.is_fresh, state.feed.flashes.values())))
+
+    def _again(self, session: int, tries: int) -> None:
+        self.pause(session)
+        self._due[session] = tries
+        self._news.set()
+
+    # --- the work -------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Evaluate whatever is due, for ever."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                self._news = trio.Event()
+                due, self._due = self._due, {}
+                for session, tries in due.items():
+                    scope = self._under_way[session] = trio.CancelScope()
+                    nursery.start_soon(self._guarded, session, tries, scope)
+                await self._news.wait()
+
+    async def _guarded(self, session: int, tries: int, scope: trio.CancelScope) -> None:
+        """Evaluate a session; whatever goes wrong with it goes wrong with it alone."""
+        failed = False
+        with scope:
+            try:
+                failed = not await self._evaluate(session)
+            except Refusal as refusal:
+                _LOG.info("session %s is not evaluated: %s", session, refusal.code)
+                self._ready.pop(session, None)
+            except Exception:
+                _LOG.exception("the evaluation of session %s failed", session)
+            if failed and tries < TRIES and not self._generating.closing:
+                await trio.sleep(PAUSE)
+                self._due[session] = tries + 1
+                self._news.set()
+        if self._under_way.get(session) is scope:
+            del self._under_way[session]
+
+    async def _evaluate(self, session: int) -> bool:
+        """Answer what is not answered over the input as it is now; False where some of it failed."""
+        state = await self._book.now(session)
+        if not self._stale(state):
+            return True
+        work = _Work(state)
+        async with trio.open_nursery() as nursery:
+            if state.feed.pre_decode and self.ready(state) is None:
+                await self._begin(nursery, work, None)
+            for id, flash in state.feed.flashes.items():
+                if not state.is_fresh(flash):
+                    await self._begin(nursery, work, id)
+        return not work.failed
+
+    async def _begin(self, nursery: trio.Nursery, work: _Work, id: int | None) -> None:
+        """Queue one query, None for the look ahead, once there is a place for it: they come in order."""
+        await self._places.acquire()
+        with ExitStack() as stack:
+            stack.callback(self._places.release)
+            asked = stack.enter_context(self._book.passing(GREEDY, like=work.state))
+            flash = work.state.feed.flashes[id] if id is not None else None
+            try:
+                if flash is None:
+                    put_opener(self._book, self._model, asked)
+                else:
+                    await put_question(self._book, self._model, asked, flash.query)
+                self._generating.check_room(len(asked.tokens))
+            except Refusal as refusal:  # it has an answer again when something has left the window
+                _LOG.info("a query over session %s is not evaluated: %s", work.state.id, refusal.code)
+                return
+            generation = await self._admit(asked, flash.max_tokens if flash is not None else 1)
+            if generation is None:
+                return
+            nursery.start_soon(self._follow, work, id, generation, stack.pop_all())
+
+    async def _admit(self, asked: SessionState, limit: int) -> Generation | None:
+        while True:
+            try:
+                generation = self._generating.admit(asked, limit, Qos.BACKGROUND, KEEPS_NOTHING)
+            except QueueFull:
+                await trio.sleep(PAUSE)
+            except ShuttingDown:
+                return None
+            else:
+                generation.deltas.close()
+                return generation
+
+    async def _follow(self, work: _Work, id: int | None, generation: Generation, resources: ExitStack) -> None:
+        with resources:
+            try:
+                await generation.ended.wait()
+            finally:
+                self._generating.abandon(generation)
+                with trio.move_on_after(LAST_TICK, shield=True):
+                    await generation.ended.wait()
+        summary = generation.summary
+        if summary is None or summary.finish in (Finish.CANCELLED, Finish.ERROR):
+            work.failed = True
+            return
+        drawn = [event.body for event in summary.events if isinstance(event.body, Generated)]
+        if id is None:
+            self._keep_ready(work.state, drawn, generation.job.gap)
+            return
+        text = "".join(part.text for part in drawn if part.channel == Channel.TEXT)
+        try:
+            await self._keep_answer(work.state, id, text, generation.job.gap)
+        except Refusal as refusal:
+            _LOG.info("an answer over session %s is not kept: %s", work.state.id, refusal.code)
+
+    def _keep_ready(self, state: SessionState, drawn: list[Generated], gap: float) -> None:
+        tokens = [token for part in drawn for token in part.span]
+        if tokens:
+            text = self._model.vocabulary.piece(tokens[0]).decode("utf-8", "replace").removeprefix(" ")
+            self._ready[state.id] = Ready(position(state), tokens[0], text, gap)
+
+    async def _keep_answer(self, state: SessionState, id: int, value: str, gap: float) -> None:
+        async with self._book.writing(state.id) as now:
+            flash = now.feed.flashes.get(id)
+            if flash is None or position(now) != position(state):
+                return
+            answered = FlashAnswered(id, value, now.feed.version, gap)
+            await self._book.commit_one(now, answered)
+            if flash.value != value:
+                self.tell(state.id, FlashReady(id, flash.query, value, answered.data_version, gap))
+
+
+@dataclass(slots=True)
+class _Work:
+    """One evaluation: the state that is evaluated."""
+
+    state: SessionState
+    failed: bool = False

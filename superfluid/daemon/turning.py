@@ -1,0 +1,190 @@
+"""Use cases of chat turns on a session: the whole conversation is sent, and only what is new of it is computed.
+
+The conversation is matched message by message against what the session holds, stepping over data; see `resending`
+(spec: streaming-facts, sections 1.4 and 7; decisions 16 to 18).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from superfluid.daemon.book import Book
+from superfluid.daemon.conversing import LAST_TICK, Ask, Reply, Turn
+from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.evaluating import GREEDY, Evaluating
+from superfluid.daemon.generating import Generating
+from superfluid.daemon.generation import Generation
+from superfluid.daemon.resuming import Draught
+from superfluid.daemon.served import ServedModel
+from superfluid.protocol.codes import Finish, Qos, Role
+from superfluid.protocol.feed_responses import Warmed
+from superfluid.protocol.records import GenerationFingerprint, GenerationPrompt
+from superfluid.protocol.refusals import EmptySession, PermissionPending, ProtocolRefusal, SessionBusy, ShuttingDown
+from superfluid.protocol.ticks import pack
+from superfluid.sessions import decide
+from superfluid.sessions.resending import Sent
+from superfluid.sessions.state import SessionState
+
+
+class Turning:
+    def __init__(
+        self, book: Book, room: EngineRoom, generating: Generating, model: ServedModel, evaluating: Evaluating
+    ) -> None:
+        self._book = book
+        self._room = room
+        self._generating = generating
+        self._model = model
+        self._evaluating = evaluating
+        self._warming: dict[int, trio.CancelScope] = {}
+        self._warm: dict[int, bytes] = {}
+        """digests of the conversations that were computed last"""
+
+    @asynccontextmanager
+    async def reply(self, session: int, ask: Ask) -> AsyncIterator[Reply]:
+        """The next turn of a session; `ask.turns` is the whole conversation. It and the reply become the session's.
+
+        Leaving the block early cancels; what was drawn stays. Raises SessionBusy beside another foreground request,
+        OverWindow and ProtocolRefusal, before anything is written.
+        """
+        decide.check_params(ask.params)
+        self._book.live(session)
+        with self._room.in_flight.claim(session):
+            self._interrupt(session)
+            try:
+                generation, prompt_tokens = await self._start(session, ask)
+                reply = Reply(generation, prompt_tokens, ask.stops, self._generating.abandon)
+                try:
+                    yield reply
+                finally:
+                    self._generating.abandon(generation)
+                    with trio.move_on_after(LAST_TICK, shield=True):
+                        await generation.ended.wait()
+                        if reply.stop is not None:
+                            await self._cut_at_stop(session, reply.text)
+            finally:
+                self._evaluating.settled(session)
+
+    def _interrupt(self, session: int) -> None:
+        """Background work on the session gives way."""
+        self._evaluating.pause(session)
+        self._warm.pop(session, None)
+        if (scope := self._warming.get(session)) is not None:
+            scope.cancel()
+
+    async def _start(self, session: int, ask: Ask) -> tuple[Generation, int]:
+        async with self._book.writing(session) as state:
+            if self._generating.closing:
+                raise ShuttingDown
+            if state.permissions:
+                raise PermissionPending(session)
+            draught = await self._draught(state, ask.turns)
+            after = draught.state
+            if (fingerprint := self._model.fingerprint(ask.params)) != state.fingerprint:
+                draught.put(GenerationFingerprint(fingerprint))
+            if opener := self._model.opener(after):
+                draught.put(GenerationPrompt(opener))
+            self._generating.check_room(len(after.tokens))
+            # With its place kept: what is refused for a full queue leaves nothing.
+            with self._room.schedule.reserve():
+                if draught.bodies:
+                    await self._book.commit_one(state, *draught.bodies)
+            limit = self._model.window if ask.max_tokens is None else ask.max_tokens
+            generation = self._generating.admit(state, limit, ask.qos, ask.options, live=True, params=ask.params)
+            generation.deltas.close()
+            return generation, len(state.tokens)
+
+    async def _draught(self, state: SessionState, turns: tuple[Turn, ...] | None) -> Draught:
+        if turns is None:
+            raise ProtocolRefusal("a turn on a session takes messages")
+        draught = Draught(self._book, self._model, state)
+        await draught.resume(_sent(turns))
+        if not draught.state.tokens:
+            raise EmptySession(state.id)
+        return draught
+
+    async def _cut_at_stop(self, session: int, text: str) -> None:
+        """A stop string ended the reply: what was drawn from there on leaves the stream."""
+        async with self._book.writing(session) as state:
+            last = len(state.said) - 1
+            if last < 0 or state.said[last].role != Role.ASSISTANT or state.said[last].text == text:
+                return
+            draught = Draught(self._book, self._model, state)
+            draught.rewind(last, state.feed.version)
+            draught.restore()
+            await draught.say(Role.ASSISTANT, text)
+            await self._book.commit_one(state, *draught.bodies)
+
+    # --- warm turns -----------------------------------------------------------------------------------------------
+
+    async def warm(self, session: int, turns: tuple[Turn, ...]) -> Warmed:
+        """Compute what the next turn would send, in the background; nothing is drawn and nothing written.
+
+        A turn, and a newer warming, cancel it; what was computed is kept. Raises SessionBusy while a turn runs, and
+        as `reply`.
+        """
+        self._book.live(session)
+        in_flight = self._room.in_flight
+        if in_flight.busy(session):
+            raise SessionBusy(session)
+        state = await self._book.now(session)
+        wanted = (await self._draught(state, turns)).state
+        length, version = len(wanted.tokens), state.feed.version
+        self._generating.check_room(length)
+        if in_flight.busy(session):
+            return Warmed("cancelled", length, 0, 0, version)
+        if self._holds(state, wanted):
+            return Warmed("covered", length, length, 0, version)
+        generation, cancelled = await self._compute(session, wanted)
+        if generation.refusal is not None:
+            raise generation.refusal
+        job = generation.job
+        self._room.metrics.warm_turns += 1
+        self._room.metrics.warmed_tokens += max(0, job.computed - job.warm)
+        return Warmed("cancelled" if cancelled else "warmed", length, min(job.warm, length), 0, version)
+
+    async def _compute(self, session: int, wanted: SessionState) -> tuple[Generation, bool]:
+        """Compute `wanted` as the session's KV; whether it was cancelled before its end."""
+        if (older := self._warming.get(session)) is not None:
+            older.cancel()
+        self._warm.pop(session, None)
+        scope = self._warming[session] = trio.CancelScope()
+        with self._book.passing(GREEDY, like=wanted) as asked:
+            generation = self._generating.admit(asked, 1, Qos.BACKGROUND, kv_session=session)
+            generation.deltas.close()
+            try:
+                with scope:
+                    await generation.ended.wait()
+            finally:
+                if self._warming.get(session) is scope:
+                    del self._warming[session]
+                self._generating.abandon(generation)
+                with trio.move_on_after(LAST_TICK, shield=True):
+                    await generation.ended.wait()
+        summary = generation.summary
+        cancelled = scope.cancelled_caught or summary is None or summary.finish == Finish.CANCELLED
+        if not cancelled:
+            self._warm[session] = _digest(wanted)
+        return generation, cancelled
+
+    def _holds(self, state: SessionState, wanted: SessionState) -> bool:
+        """Whether the session's KV is of all of `wanted`: warmed before, or on its own input. A last token that was
+        drawn has none, and needs none."""
+        place = self._room.kv.get(state.id)
+        length = len(wanted.tokens)
+        if place is None or place.covered + 1 < length:
+            return False
+        if (digest := self._warm.get(state.id)) is not None:
+            return digest == _digest(wanted)
+        return length <= len(state.tokens) and state.tokens[:length] == wanted.tokens
+
+
+def _digest(state: SessionState) -> bytes:
+    return hashlib.blake2b(pack(state.tokens), digest_size=16).digest()
+
+
+def _sent(turns: tuple[Turn, ...]) -> tuple[Sent, ...]:
+    return tuple((turn.role, turn.text) for turn in turns)
