@@ -16,6 +16,7 @@ class Root(LazyGroup):
     table: ClassVar[Mapping[str, Entry]] = {
         "serve": Entry("superfluid_cli.serve:serve"),
         "session": Entry("superfluid_cli.session:app"),
+        "complete": Entry("superfluid_cli.complete:complete"),
         "status": Entry("superfluid_cli.status:status"),
         "top": Entry("superfluid_cli.top:top"),
         "stop": Entry("superfluid_cli.stop:stop"),

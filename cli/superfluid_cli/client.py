@@ -80,6 +80,13 @@ class Client:
             raise _unexpected(reply)
         return reply
 
+    def complete(self, request: requests.Complete) -> responses.Completion | responses.Throttled:
+        """The middle between two texts, or how long to wait before asking again."""
+        reply = self.call(request)
+        if not isinstance(reply, responses.Completion | responses.Throttled):
+            raise _unexpected(reply)
+        return reply
+
     def generate(self, session: int, max_tokens: int) -> Iterator[responses.Delta | responses.Generated]:
         """A Delta for each committed event as it comes, and the Generated summary last."""
         self._send(requests.Generate(session, max_tokens))

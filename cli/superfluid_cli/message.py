@@ -21,36 +21,40 @@ def message(argument: str | None, file: Path | None) -> str:
 
 def raw_text(argument: str | None, file: Path | None) -> str:
     """The text exactly as given, which may not be empty."""
-    if file is not None:
-        if argument is not None:
-            raise UsageError("both TEXT and --file are given; one is enough")
-        try:
-            data = file.read_bytes()
-        except OSError as fault:
-            raise UsageError(f"--file {file}: {fault.strerror or fault}") from None
-        text = _decoded(data, f"--file {file}")
-    elif argument is None or argument == "-":
-        text = _decoded(_stdin(), "stdin")
-    else:
-        text = argument
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise UsageError("TEXT is not UTF-8") from None
+    text = given(argument, file, "TEXT", "--file")
     if not text:
         raise UsageError("the text is empty")
     return text
 
 
-def _stdin() -> bytes:
+def given(argument: str | None, file: Path | None, name: str, option: str) -> str:
+    """A text exactly as given: the argument `name`, the file of `option`, or stdin. It may be empty."""
+    if file is not None:
+        if argument is not None:
+            raise UsageError(f"both {name} and {option} are given; one is enough")
+        try:
+            data = file.read_bytes()
+        except OSError as fault:
+            raise UsageError(f"{option} {file}: {fault.strerror or fault}") from None
+        return _decoded(data, f"{option} {file}")
+    if argument is None or argument == "-":
+        return _decoded(_stdin(name), "stdin")
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{name} is not UTF-8") from None
+    return argument
+
+
+def _stdin(name: str) -> bytes:
     if sys.stdin is None or sys.stdin.closed:
-        raise UsageError("no TEXT given, and stdin is closed")
+        raise UsageError(f"no {name} given, and stdin is closed")
     if terminal.on_terminal(sys.stdin):
         terminal.note("reading the text from the terminal; Ctrl-D on a line of its own ends it")
     try:
         return sys.stdin.buffer.read()
     except OSError as fault:
-        raise UsageError(f"no TEXT given, and stdin cannot be read: {fault.strerror or fault}") from None
+        raise UsageError(f"no {name} given, and stdin cannot be read: {fault.strerror or fault}") from None
 
 
 def _decoded(data: bytes, where: str) -> str:

@@ -24,6 +24,9 @@ Socket = Annotated[
     ),
 ]
 SessionId = Annotated[int, typer.Argument(metavar="ID", parser=values.session_id, help="The session's id.")]
+CallId = Annotated[
+    int, typer.Argument(metavar="CALL", parser=values.call_id, help="The call's id, which is its event's.")
+]
 Text = Annotated[str | None, typer.Argument(metavar="TEXT", help="The text; read from stdin when absent or `-`.")]
 File = Annotated[
     Path | None, typer.Option("--file", "-f", metavar="FILE", parser=values.path, help="Read the text from FILE.")

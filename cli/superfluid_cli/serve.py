@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from superfluid_cli import http_flags, kv_flags, places, terminal, values, web_flags
+from superfluid_cli import completion_flags, http_flags, kv_flags, places, terminal, values, web_flags
 from superfluid_cli.exits import Exit, UsageError
 from superfluid_cli.flags import option as _option
 
@@ -140,6 +140,9 @@ def serve(
     pressure_low: kv_flags.PressureLow = 70,
     class_lanes: kv_flags.ClassLanes = None,
     max_queue: kv_flags.MaxQueue = 256,
+    completion_rate: completion_flags.Rate = 10.0,
+    completion_burst: completion_flags.Burst = 20.0,
+    completion_deadline_ms: completion_flags.Deadline = 0,
     drain_timeout: DrainTimeout = 60.0,
     log_filter: LogFilter = None,
     verbose: Verbose = False,
@@ -195,6 +198,9 @@ def serve(
         "pressure": _pressure(os_pressure, pressure_high, pressure_low),
         "class_lanes": class_lanes or (),
         "max_queue": max_queue,
+        "completion_rate": completion_rate,
+        "completion_burst": completion_burst,
+        "completion_deadline_ms": completion_deadline_ms,
         "drain_timeout": drain_timeout,
         "log_file": log_file,
         "log_filter": level or "info",

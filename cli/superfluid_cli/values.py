@@ -31,6 +31,7 @@ def whole(low: int = 0, high: int | None = None, what: str = "a whole number") -
 
 session_id = whole(0, (1 << 64) - 1, "a session id, which is a whole number")
 event_id = whole(0, (1 << 64) - 1, "an event id, which is a whole number")
+call_id = whole(0, (1 << 64) - 1, "a call id, which is a whole number")
 seed = whole(0, (1 << 64) - 1)
 token_count = whole(1, (1 << 32) - 1)
 
@@ -111,6 +112,14 @@ def _split(text: str) -> tuple[float | None, str]:
     except ValueError:
         return None, ""
     return (number if number < 1e15 else None), text[length:].strip()
+
+
+def milliseconds(text: str) -> int:
+    """As `duration`, in whole milliseconds and at least one."""
+    number = round(duration(text) * 1000)
+    if number < 1:
+        raise ValueError(f"expected a time of at least a millisecond, such as 30s, got {text!r}")
+    return number
 
 
 def token_ids(text: str) -> tuple[int, ...]:

@@ -73,6 +73,12 @@ class ServeConfig:
     """(class, most lanes) for the classes that have a cap"""
     max_queue: int = 256
     """generations that may wait for a lane"""
+    completion_rate: float = 10.0
+    """fill-in-the-middle completions a second for each connection, and for all of `/web/rpc`; 0 is without bound"""
+    completion_burst: float = 20.0
+    """how many of them at once"""
+    completion_deadline_ms: int = 0
+    """how long one may take; 0 is as long as it takes"""
     drain_timeout: float = 60.0
     log_file: Path | None = None
     """None is `<sessions>/logs/serve.log`"""

@@ -127,5 +127,5 @@ class Generation:
     def _close(self) -> None:
         self._deltas.close()
         self._live.close()
-        self._metrics.ended(self.job.warm)
+        self._metrics.ended(self.job.warm, ran=self.job.started)
         self.ended.set()

@@ -22,9 +22,14 @@ CLASSES = ("interactive_chat", "inline_completion", "foreground_agent", "backgro
 """Names of the scheduling classes, by `codes.Qos`."""
 
 
+COMPLETIONS = ("generated", "cached", "expired", "throttled")
+"""How a fill-in-the-middle completion is answered, where it is not refused."""
+
+
 @dataclass(slots=True)
 class Metrics:
-    """Counters of one daemon. `ttft` is how many first tokens fell into each bucket, the last one without bound."""
+    """Counters of one daemon. `cold` generations found nothing of their prompt computed; `ttft` is how many first
+    tokens fell into each bucket, the last one without bound."""
 
     ticks: int = 0
     prefill_tokens: int = 0
@@ -35,6 +40,12 @@ class Metrics:
     session_turns: int = 0
     warm_turns: int = 0
     warmed_tokens: int = 0
+    cold: int = 0
+    pressure_events: int = 0
+    pins_held: int = 0
+    pins_expired: int = 0
+    completions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COMPLETIONS, 0))
+    """by result, one of `COMPLETIONS`"""
     ttft: list[int] = field(default_factory=lambda: [0] * (len(TTFT_BUCKETS) + 1))
     ttft_seconds: float = 0.0
 
@@ -49,9 +60,14 @@ class Metrics:
         self.ttft_seconds += seconds
         self.ttft[sum(seconds > bound for bound in TTFT_BUCKETS)] += 1
 
-    def ended(self, warm: int) -> None:
-        """A generation is over that found `warm` tokens of its prompt computed."""
+    def ended(self, warm: int, *, ran: bool) -> None:
+        """A generation is over that found `warm` tokens of its prompt computed, where it ran at all."""
         self.warm_tokens += warm
+        self.cold += ran and not warm
+
+    def completed(self, result: str) -> None:
+        """A completion was answered, with one of `COMPLETIONS`."""
+        self.completions[result] += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +77,8 @@ class Now:
     lanes_active: int
     queue: Sequence[int]
     respawns: int
+    preemptions: int
+    starvation_grants: int
 
 
 def prometheus(metrics: Metrics, now: Now) -> bytes:
@@ -76,25 +94,39 @@ class _Reading(Collector):
     now: Now
 
     def collect(self) -> Iterable[Metric]:
-        counted = self.metrics
-        yield CounterMetricFamily("superfluid_ticks", "Ticks run by the engine worker.", counted.ticks)
-        yield CounterMetricFamily("superfluid_prefill_tokens", "Prompt tokens computed.", counted.prefill_tokens)
-        yield CounterMetricFamily("superfluid_decode_tokens", "Tokens decoded one by one.", counted.decode_tokens)
-        yield CounterMetricFamily(
-            "superfluid_warm_prefix_tokens", "Prompt tokens found computed.", counted.warm_tokens
+        for name, about, value in self._counters():
+            yield CounterMetricFamily(f"superfluid_{name}", about, value)
+        completions = CounterMetricFamily(
+            "superfluid_fim_completions", "Fill-in-the-middle completions.", labels=["result"]
         )
-        yield CounterMetricFamily("superfluid_worker_respawns", "Workers started again.", self.now.respawns)
+        for result, count in self.metrics.completions.items():
+            completions.add_metric([result], count)
+        yield completions
         yield GaugeMetricFamily("superfluid_lanes_active", "Generations that have a lane.", self.now.lanes_active)
+        yield GaugeMetricFamily("superfluid_pins_held", "Sessions that are pinned.", self.metrics.pins_held)
         queue = GaugeMetricFamily("superfluid_queue_depth", "Generations that wait for a lane.", labels=["class"])
         for name, depth in zip(CLASSES, self.now.queue, strict=True):
             queue.add_metric([name], depth)
         yield queue
         ttft = HistogramMetricFamily("superfluid_ttft_seconds", "Seconds from a request to its first token.")
-        ttft.add_metric([], list(self._buckets()), counted.ttft_seconds)
+        ttft.add_metric([], list(self._buckets()), self.metrics.ttft_seconds)
         yield ttft
         node = GaugeMetricFamily("superfluid_node_info", "The machine.", labels=["host"])
         node.add_metric([socket.gethostname()], 1)
         yield node
+
+    def _counters(self) -> Iterator[tuple[str, str, int]]:
+        counted, now = self.metrics, self.now
+        yield "ticks", "Ticks run by the engine worker.", counted.ticks
+        yield "prefill_tokens", "Prompt tokens computed.", counted.prefill_tokens
+        yield "decode_tokens", "Tokens decoded one by one.", counted.decode_tokens
+        yield "warm_prefix_tokens", "Prompt tokens found computed.", counted.warm_tokens
+        yield "cold_admissions", "Generations that found nothing of their prompt computed.", counted.cold
+        yield "preemptions", "Generations that gave their lane to a better class.", now.preemptions
+        yield "starvation_grants", "Generations that got their lane by having waited long.", now.starvation_grants
+        yield "os_pressure_events", "Times that KV in host memory gave way.", counted.pressure_events
+        yield "pins_expired", "Pins that ran out.", counted.pins_expired
+        yield "worker_respawns", "Workers started again.", now.respawns
 
     def _buckets(self) -> Iterator[tuple[str, float]]:
         total = 0

@@ -58,5 +58,6 @@ class Pressure:
                 self._notice(f"memory is {used:.0f} % in use: KV in host memory gives way")
             elif after == full:
                 self._notice("memory is free again: KV may lie in host memory as before")
+            self._room.metrics.pressure_events += after < now
             now = after
             self._room.limit(None if now == full else now)

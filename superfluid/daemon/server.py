@@ -22,6 +22,7 @@ from superfluid.daemon.asking import Asking
 from superfluid.daemon.book import Book
 from superfluid.daemon.branching import Branching
 from superfluid.daemon.bus import Bus
+from superfluid.daemon.completing import Completing, Limits
 from superfluid.daemon.config import Observer, ServeConfig, ServerInfo, StartError, web_token
 from superfluid.daemon.conversing import Conversing
 from superfluid.daemon.drain import drain
@@ -172,10 +173,13 @@ def _use_cases(parts: _Parts, ready: Ready, book: Book, bus: Bus, room: EngineRo
     generating = Generating(book, room, model)
     evaluating = Evaluating(book, room, generating, model)
     flashing = Flashing(book, generating, model, evaluating, room.metrics)
+    config = parts.config
+    limits = Limits(config.completion_rate, config.completion_burst, config.completion_deadline_ms)
     return UseCases(
         appending=Appending(book, room, model),
         asking=Asking(book, room, generating, model, evaluating, flashing),
         branching=Branching(book, model),
+        completing=Completing(book, generating, model, room.metrics, limits),
         conversing=Conversing(book, generating, model),
         evaluating=evaluating,
         flashing=flashing,
@@ -203,7 +207,7 @@ def _load(parts: _Parts) -> Load:
         threads=config.threads or 0,
         gpu_layers=ALL_LAYERS if config.gpu_layers is None else config.gpu_layers,
         host_bytes=config.kv_host_bytes if config.kv_host_bytes is not None else sizing.host_bytes(),
-        held_pct=config.pin_budget_pct,
+        held_pct=min(config.pin_budget_pct, config.pressure[1] if config.pressure is not None else 100),
         kv_type=KV_TYPES.index(config.kv_type),
         identity=parts.identity,
         park=str(config.park_dir or config.sessions / "park") if config.park else "",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from superfluid.daemon.appending import Appending
 from superfluid.daemon.asking import Asking
 from superfluid.daemon.branching import Branching
+from superfluid.daemon.completing import Completing
 from superfluid.daemon.conversing import Conversing
 from superfluid.daemon.evaluating import Evaluating
 from superfluid.daemon.flashing import Flashing
@@ -23,6 +24,7 @@ class UseCases:
     appending: Appending
     asking: Asking
     branching: Branching
+    completing: Completing
     conversing: Conversing
     evaluating: Evaluating
     flashing: Flashing

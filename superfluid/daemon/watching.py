@@ -60,10 +60,15 @@ class Watching:
 
     def metrics(self) -> bytes:
         """Prometheus' text format."""
-        room = self.room
-        return prometheus(
-            room.metrics, Now(len(room.schedule.running), room.schedule.queue_by_class(), room.respawns)
+        schedule = self.room.schedule
+        now = Now(
+            lanes_active=len(schedule.running),
+            queue=schedule.queue_by_class(),
+            respawns=self.room.respawns,
+            preemptions=schedule.preemptions,
+            starvation_grants=schedule.starvation_grants,
         )
+        return prometheus(self.room.metrics, now)
 
 
 def _lane(job: Job) -> LaneStatus:

@@ -23,6 +23,7 @@ _log = logging.getLogger("superfluid.model")
 _LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.DEBUG}
 _last_complaint = ""
 _PIECE_DEFINED = 512
+_FIM_MARKERS = ("fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep")
 _SPACES = " \t\r\n\v\f"
 
 PIECE_BYTES = 64 * 1024
@@ -68,6 +69,10 @@ class Vocabulary:
         self.bos = self._id_or_none(lib.llama_vocab_bos(self._vocab))
         self.eos = self._id_or_none(lib.llama_vocab_eos(self._vocab))
         self.adds_bos: bool = self.bos is not None and bool(lib.llama_vocab_get_add_bos(self._vocab))
+        found = {name: self._id_or_none(getattr(lib, f"llama_vocab_{name}")(self._vocab)) for name in _FIM_MARKERS}
+        self.fim: Mapping[str, int] = {name: token for name, token in found.items() if token is not None}
+        """the markers for fill-in-the-middle that there are, by GGUF's names: by the keys of the file's header, else
+        by the texts of the well-known ones"""
         self._survey()
         self.bos_text = "" if self.bos is None else self._raw_text(self.bos)
         self.eos_text = "" if self.eos is None else self._raw_text(self.eos)

@@ -103,6 +103,13 @@ class Fault(IntEnum):
     MEDIA = 6
 
 
+class FimMode(IntEnum):
+    """Which part of a fill-in-the-middle prompt comes first: the prefix, or the suffix."""
+
+    PSM = 0
+    SPM = 1
+
+
 class PurgeMode(Enum):
     """What becomes of a purged session's descendants: purged too, or cut loose with what they inherited."""
 

@@ -6,6 +6,7 @@ no table of its own, `exit_code` what the command line leaves with. Edges transl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -230,6 +231,28 @@ class NoToolCalls(Refusal):
 
     def __init__(self, found: str) -> None:
         super().__init__(f"protocol: this model cannot call tools: {found}")
+
+
+class NoFim(Refusal):
+    """The model cannot fill in the middle; `missing` are the markers that its vocabulary lacks, by GGUF's names."""
+
+    code = "no_fim"
+
+    def __init__(self, missing: Sequence[str]) -> None:
+        keys = ", ".join(f"tokenizer.ggml.{name}_token_id" for name in missing)
+        super().__init__(
+            f"protocol: this model has no FIM dialect: its file does not name {keys}, "
+            "and its vocabulary has no marker of a known text for it"
+        )
+
+
+class BadLogDirective(Refusal):
+    """The prefix of the message is what the original says."""
+
+    code = "bad_log_directive"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"generation failed: {reason}; the log levels are as they were")
 
 
 class UnknownCall(Refusal):

@@ -126,6 +126,7 @@ def begin(schedule: Schedule, tick: Tick, now: float) -> None:
     seated = choose(schedule, now)
     for job in seated:
         if job.started or job.lane in tick.run:
+            schedule.starvation_grants += job.waits_since is not None and job.rank(now) < job.qos
             job.take_lane(now)
         if job.lane in tick.run:
             job.ran = tick.number
@@ -135,6 +136,7 @@ def begin(schedule: Schedule, tick: Tick, now: float) -> None:
     for job in schedule.jobs:
         if job.started and job.lane not in running and job.waits_since is None:
             job.give_lane(now)
+            schedule.preemptions += 1
     schedule.waiting = [job for job in schedule.jobs if job.lane not in running]
     schedule.running = running
     schedule.leaving = [lane for lane in schedule.leaving if lane not in tick.ends]

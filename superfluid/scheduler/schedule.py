@@ -40,6 +40,10 @@ class Schedule:
     slowed_ran: int = 0
     """the last tick in which agents or background jobs took part"""
     ticks: int = 0
+    preemptions: int = 0
+    """times that a job lost its lane to another one"""
+    starvation_grants: int = 0
+    """times that a job got its lane because of the class that waiting gave it"""
     prefill_rate: float = FIRST_PREFILL_RATE
     decode_rate: float = 0.0
 

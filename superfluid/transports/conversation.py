@@ -6,6 +6,7 @@ A connection runs one request at a time, in order; subscriptions deliver between
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import trio
 
@@ -19,6 +20,8 @@ from superfluid.protocol.requests import Request
 from superfluid.protocol.responses import Response
 from superfluid.transports.dispatch import answer
 
+_T = TypeVar("_T")
+
 LARGE_REPLY = 512
 """Events in a reply from which on it is encoded in a thread."""
 
@@ -27,7 +30,7 @@ class Conversation:
     """The requests and subscriptions of one connection.
 
     `send` takes one response at a time from several tasks, waits for as long as the client is slow, and raises
-    BrokenResourceError once it has left. `gone` returns then; it is asked while a generation runs.
+    BrokenResourceError once it has left. `gone` returns then; it is asked while a generation or completion runs.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class Conversation:
         self._activity = activity
         self._send = send
         self._gone = gone
+        self._bucket = cases.completing.bucket()
         self._subscriptions: dict[int, Subscription] = {}
 
     async def handle(self, request: Request, nursery: trio.Nursery) -> None:
@@ -52,8 +56,10 @@ class Conversation:
                 await self._subscribe(session, cursor, provisional, nursery)
             case requests.Unsubscribe(sub):
                 await self._unsubscribe(sub)
+            case requests.Complete():
+                await self._send(await self._unless_gone(lambda: answer(self._cases, request, self._bucket)))
             case _:
-                await self._send(await answer(self._cases, request))
+                await self._send(await answer(self._cases, request, self._bucket))
 
     def close(self) -> None:
         """The connection is over: detach its subscriptions."""
@@ -81,22 +87,21 @@ class Conversation:
             await self._send(responses.Delta(event))
         await generation.ended.wait()
 
-    async def _unless_gone(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run `work`; where the client hangs up meanwhile, stop it and raise BrokenResourceError."""
-        gone = False
+    async def _unless_gone(self, work: Callable[[], Awaitable[_T]]) -> _T:
+        """What `work` gives; where the client hangs up meanwhile, stop it and raise BrokenResourceError."""
+        done: list[_T] = []
 
         async def look() -> None:
-            nonlocal gone
             await self._gone()
-            gone = True
             nursery.cancel_scope.cancel()
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(look)
-            await work()
+            done.append(await work())
             nursery.cancel_scope.cancel()
-        if gone:
+        if not done:
             raise trio.BrokenResourceError
+        return done[0]
 
     # --- subscriptions --------------------------------------------------------------------------------------------
 

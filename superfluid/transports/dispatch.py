@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from superfluid.daemon import logging_setup
+from superfluid.daemon.bucket import Bucket
 from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol import requests, responses
 from superfluid.protocol.refusals import NotInThisBuild, Refusal
@@ -13,10 +15,10 @@ from superfluid.protocol.responses import Response
 _LOG = logging.getLogger("superfluid.dispatch")
 
 
-async def answer(cases: UseCases, request: Request) -> Response:
-    """The response to a request that does not stream; a refusal becomes `Err`."""
+async def answer(cases: UseCases, request: Request, bucket: Bucket) -> Response:
+    """The response to a request that does not stream; a refusal becomes `Err`. `bucket` meters `Complete`."""
     try:
-        return await _answer(cases, request)
+        return await _answer(cases, request, bucket)
     except Refusal as refusal:
         return responses.Err(str(refusal))
     except Exception:
@@ -26,7 +28,7 @@ async def answer(cases: UseCases, request: Request) -> Response:
         return responses.Err("protocol: internal error; the daemon's log says what happened")
 
 
-async def _answer(cases: UseCases, request: Request) -> Response:
+async def _answer(cases: UseCases, request: Request, bucket: Bucket) -> Response:
     match request:
         case requests.Create(parent, params):
             return responses.Created(await cases.branching.create(parent, params))
@@ -66,6 +68,13 @@ async def _answer(cases: UseCases, request: Request) -> Response:
             return responses.Ack()
         case requests.Purge(session, expected_generation, mode):
             return responses.Purged(await cases.keeping.purge(session, expected_generation, mode))
+        case requests.Complete(prefix, suffix, fim_mode, max_tokens):
+            return await cases.completing.complete(bucket, prefix, suffix, fim_mode, max_tokens)
+        case requests.SetLogLevel(directive):
+            logging_setup.direct(directive)
+            return responses.Ack()
+        case requests.Metrics():
+            return responses.Text(cases.watching.metrics().decode())
         case requests.Status():
             return cases.watching.status()
         case requests.Generate() | requests.Subscribe() | requests.Unsubscribe():

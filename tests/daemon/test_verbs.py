@@ -83,8 +83,10 @@ def test_refusals(client):
     assert "temperature" in err(client, requests.Fork(session, 1, GenParams(float("nan"), 1.0, 0.0, 0, 0)))
     assert "top_p" in err(client, requests.Create(None, GenParams(0.0, 2.0, 0.0, 0, 0)))
     assert "no subscription 77777" in err(client, requests.Unsubscribe(77_777))
-    assert "does not do Complete yet" in err(client, requests.Complete("a", "b", 0, 8))
-    assert "does not do Metrics yet" in err(client, requests.Metrics())
+    lacking = err(client, requests.Complete("a", "b", 0, 8))
+    assert "no FIM dialect" in lacking
+    assert all(name in lacking for name in ("fim_pre", "fim_suf", "fim_mid"))
+    assert "unknown QoS class 4" in err(client, requests.SetQos(session, 4, False))
 
 
 @pytest.mark.parametrize(
@@ -325,3 +327,44 @@ def test_subscription_backlog_live_and_provisional(shared, client):
     provisional = "".join(m.text for m in got if isinstance(m, responses.SubProvisional))
     assert provisional == "".join(e.body.text for e in events if isinstance(e.body, records.Generated))
     assert provisional
+
+
+def test_log_levels(client):
+    for directive in ("debug", "superfluid.engine=debug,superfluid.http=off", "info"):
+        client.ask(requests.SetLogLevel(directive), responses.Ack)
+    for directive, known in (
+        ("loud", "debug, info, warn"),
+        ("info,superfluid.nobody=debug", "superfluid.engine"),
+        ("=info", "logger=level"),
+        ("", "expected a level"),
+    ):
+        refused = err(client, requests.SetLogLevel(directive))
+        assert refused.startswith("generation failed: ")
+        assert known in refused
+
+
+def test_metrics(client):
+    session = create(client)
+    say(client, session, "Hello.")
+    generate(client, session, 3)
+    client.ask(requests.Pin(session, 60_000), responses.Pinned)
+    text = client.ask(requests.Metrics(), responses.Text).text
+    names = {line.split(" ")[0].split("{")[0] for line in text.splitlines() if not line.startswith("#")}
+    for name in ("ticks_total", "cold_admissions_total", "preemptions_total", "starvation_grants_total"):
+        assert f"superfluid_{name}" in names
+    for name in ("fim_completions_total", "queue_depth", "ttft_seconds_bucket", "os_pressure_events_total"):
+        assert f"superfluid_{name}" in names
+    assert "superfluid_pins_held 1.0" in text
+    assert 'superfluid_fim_completions_total{result="throttled"} 0.0' in text
+    client.ask(requests.Pin(session, 0), responses.Pinned)
+
+
+def test_a_pin_is_replaced_also_by_a_shorter_one(client):
+    session = create(client)
+    long = client.ask(requests.Pin(session, 3_600_000), responses.Pinned).deadline_unix_ms
+    short = client.ask(requests.Pin(session, 60_000), responses.Pinned).deadline_unix_ms
+    assert short < long
+    assert client.ask(requests.Pin(session, (1 << 64) - 1), responses.Pinned).deadline_unix_ms == (1 << 64) - 1
+    assert client.ask(requests.Pin(session, 0), responses.Pinned).deadline_unix_ms == 0
+    pins = [event.body for event in events_of(client, session) if isinstance(event.body, records.Pinned)]
+    assert [pin.deadline_unix_ms for pin in pins] == [long, short, (1 << 64) - 1, 0]

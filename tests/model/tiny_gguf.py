@@ -6,7 +6,7 @@ same noise for the same arguments. Without, it can only be loaded for its vocabu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -59,10 +59,12 @@ def write(
     context: int = 2048,
     seed: int = 0,
     parts: int = 1,
+    markers: Mapping[str, str] | None = None,
 ) -> Path:
     """Write a model to `path` and give that back. `bos` and `eos` are texts of control tokens.
 
-    `parts` only claims that the file is the first of so many.
+    `parts` only claims that the file is the first of so many. `markers` names control tokens for fill-in-the-middle
+    in the header, by GGUF's names such as `fim_pre`.
     "spm" merges by score as SentencePiece does, with bytes to fall back on; "bpe" merges by rank over bytes as GPT-2.
     Both know a few words and every byte. `space_prefix` ("spm" only): text at a start counts as after a space.
     """
@@ -91,6 +93,8 @@ def write(
     writer.add_eos_token_id(tokens.texts.index(eos))
     writer.add_add_bos_token(adds_bos)
     writer.add_add_space_prefix(space_prefix)
+    for name, text in (markers or {}).items():
+        writer.add_uint32(f"tokenizer.ggml.{name}_token_id", tokens.texts.index(text))
     if parts > 1:
         writer.add_uint16("split.count", parts)
     if template is not None:

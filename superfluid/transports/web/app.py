@@ -29,6 +29,8 @@ class WebApp:
     def __init__(self, cases: UseCases, guard: Guard, activity: Activity) -> None:
         self._cases = cases
         self._guard = guard
+        self._bucket = cases.completing.bucket()
+        """completions over `/web/rpc`, whose requests belong to no connection"""
         self._activity = activity
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,7 +70,7 @@ class WebApp:
                 raise Refused(426, "this path is for WebSockets", {"upgrade": "websocket", "connection": "upgrade"})
             case "/web/rpc":
                 self._guard.check_request(headers)
-                await rpc(self._cases, headers, exchange.receive, exchange.send)
+                await rpc(self._cases, self._bucket, headers, exchange.receive, exchange.send)
             case _:
                 self._guard.check_request(headers)
                 await stream(self._cases, headers, exchange.receive, exchange.send)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
 from starlette.datastructures import Headers
 from starlette.types import Receive, Send
 
+from superfluid.daemon.bucket import Bucket
 from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol import jsonform, requests, responses
 from superfluid.protocol.frames import MAX_FRAME
@@ -16,20 +18,26 @@ from superfluid.protocol.requests import Request
 from superfluid.protocol.responses import Response
 from superfluid.transports.conversation import LARGE_REPLY, events_in
 from superfluid.transports.dispatch import answer
+from superfluid.transports.http.body import Gone
+from superfluid.transports.http.leaving import cancel_when_gone
 from superfluid.transports.web import bodies
 from superfluid.transports.web.refusals import encoded, say
 
 
-async def rpc(cases: UseCases, headers: Headers, receive: Receive, send: Send) -> None:
-    """Raises Refused and `body.Gone`."""
-    response = await _response(cases, await bodies.read(headers, receive, _request))
+async def rpc(cases: UseCases, bucket: Bucket, headers: Headers, receive: Receive, send: Send) -> None:
+    """`bucket` meters completions. Raises Refused and `body.Gone`."""
+    request = await bodies.read(headers, receive, _request)
+    if isinstance(request, requests.Complete):
+        response = await _unless_gone(receive, lambda: answer(cases, request, bucket))
+    else:
+        response = await _response(cases, request, bucket)
     if isinstance(response, responses.Throttled):
         await say(send, 429, await encode(response), {"retry-after": str(-(-response.retry_after_ms // 1000))})
     else:
         await say(send, 200, await encode(response))
 
 
-async def _response(cases: UseCases, request: Request) -> Response:
+async def _response(cases: UseCases, request: Request, bucket: Bucket) -> Response:
     match request:
         case (
             requests.Generate()
@@ -44,7 +52,19 @@ async def _response(cases: UseCases, request: Request) -> Response:
                 "with server-sent events (/web/stream)"
             )
         case _:
-            return await answer(cases, request)
+            return await answer(cases, request, bucket)
+
+
+async def _unless_gone(receive: Receive, work: Callable[[], Awaitable[Response]]) -> Response:
+    """What `work` gives. Where the client leaves meanwhile, stops it and raises `body.Gone`."""
+    done: list[Response] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cancel_when_gone, receive, nursery.cancel_scope)
+        done.append(await work())
+        nursery.cancel_scope.cancel()
+    if not done:
+        raise Gone
+    return done[0]
 
 
 def _request(value: Any) -> Request:

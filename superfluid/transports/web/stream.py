@@ -22,6 +22,7 @@ from superfluid.protocol.codes import Channel
 from superfluid.protocol.errors import DecodeError
 from superfluid.protocol.records import Event
 from superfluid.protocol.refusals import Refusal
+from superfluid.transports.http.leaving import cancel_when_gone
 from superfluid.transports.web import bodies
 
 QUIET = 15.0
@@ -47,7 +48,7 @@ async def stream(cases: UseCases, headers: Headers, receive: Receive, send: Send
     outbox = Outbox()
     finished = False
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_cancel_when_gone, receive, nursery.cancel_scope)
+        nursery.start_soon(cancel_when_gone, receive, nursery.cancel_scope)
         nursery.start_soon(_run, cases, order, Frames(outbox, provisional))
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         while (data := await outbox.take()) is not None:
@@ -64,12 +65,6 @@ def _order(value: Any) -> tuple[requests.Generate, bool]:
     if not isinstance(provisional, bool):
         raise DecodeError(".provisional: expected true or false")
     return order, provisional
-
-
-async def _cancel_when_gone(receive: Receive, scope: trio.CancelScope) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    scope.cancel()
 
 
 async def _say(send: Send, data: bytes, *, last: bool = False) -> None:
