@@ -49,6 +49,6 @@ class Appending:
     @asynccontextmanager
     async def _idle(self, session: int) -> AsyncIterator[SessionState]:
         async with self._book.writing(session) as state:
-            if self._room.in_flight.of_session(session) is not None:
+            if self._room.in_flight.busy(session):
                 raise SessionBusy(session)
             yield state

@@ -86,16 +86,14 @@ class Answering:
             logit_gap=None,
         )
 
-    async def pieces(self) -> AsyncIterator[str]:
+    def pieces(self) -> AsyncIterator[str]:
         """The answer's text as it is drawn. Raises GenerationFailed where it fails on the way."""
-        if self._answer is not None:
-            await trio.lowlevel.checkpoint()
-            if self._answer.text:
-                yield self._answer.text
-            return
-        assert self._reply is not None
-        async for piece in self._reply.pieces():
-            yield piece
+        return self._at_once() if self._reply is None else self._reply.pieces()
+
+    async def _at_once(self) -> AsyncIterator[str]:
+        await trio.lowlevel.checkpoint()
+        if self.answer.text:
+            yield self.answer.text
 
 
 class Asking:

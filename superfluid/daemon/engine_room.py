@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 
 import trio
 
@@ -178,11 +179,12 @@ class EngineRoom:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(worker.forward_log)
             try:
-                async for step in worker.load(self._load):
-                    if isinstance(step, Ready):
-                        end = step
-                    else:
-                        progress(step)
+                async with aclosing(worker.load(self._load)) as steps:
+                    async for step in steps:
+                        if isinstance(step, Ready):
+                            end = step
+                        else:
+                            progress(step)
             except (LoadRefused, WorkerDied) as fault:  # raised below, as itself: a nursery would wrap it
                 end = fault
             nursery.cancel_scope.cancel()
@@ -271,21 +273,22 @@ class EngineRoom:
             raise death
 
     async def _listen(self, worker: Worker, outcomes: trio.MemorySendChannel[Outcome]) -> None:
-        async for reply in worker.replies():
-            match reply:
-                case Drawn(tokens=tokens):
-                    self._show(tokens)
-                case Outcome():
-                    await outcomes.send(reply)
-                case Forgotten(ticket=ticket):
-                    if (done := self._tickets.pop(ticket, None)) is not None:
-                        done.set()
-                case Parked(kv=kv):
-                    self._mirror(kv)
-                    if self._parked is not None:
-                        self._parked.set()
-                case _:
-                    _LOG.warning("unexpected %s from the worker", type(reply).__name__)
+        async with aclosing(worker.replies()) as replies:
+            async for reply in replies:
+                match reply:
+                    case Drawn(tokens=tokens):
+                        self._show(tokens)
+                    case Outcome():
+                        await outcomes.send(reply)
+                    case Forgotten(ticket=ticket):
+                        if (done := self._tickets.pop(ticket, None)) is not None:
+                            done.set()
+                    case Parked(kv=kv):
+                        self._mirror(kv)
+                        if self._parked is not None:
+                            self._parked.set()
+                    case _:
+                        _LOG.warning("unexpected %s from the worker", type(reply).__name__)
 
     async def _loop(
         self,

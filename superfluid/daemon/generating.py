@@ -62,7 +62,7 @@ class Generating:
             self.check_room(len(state.tokens))
             if max_tokens == 0:
                 return None
-            if self._room.in_flight.of_session(session) is not None:
+            if self._room.in_flight.busy(session):
                 raise SessionBusy(session)
             opening = self._opening(state)
             if opening:

@@ -12,7 +12,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import trio
 
@@ -91,7 +92,7 @@ class Worker:
         except (trio.BrokenResourceError, trio.ClosedResourceError) as fault:
             raise WorkerDied(self._obituary()) from fault
 
-    async def replies(self) -> AsyncIterator[WorkerReply]:
+    async def replies(self) -> AsyncGenerator[WorkerReply, None]:
         """What the worker says, until it dies: then WorkerDied."""
         while True:
             try:
@@ -108,20 +109,21 @@ class Worker:
                 raise WorkerDied(self._obituary())
             self._reader.feed(data)
 
-    async def load(self, request: Load) -> AsyncIterator[int | Ready]:
+    async def load(self, request: Load) -> AsyncGenerator[int | Ready, None]:
         """Load a model: progress in thousandths, `Ready` last. Raises LoadRefused, WorkerDied."""
         await self.send(request)
-        async for reply in self.replies():
-            match reply:
-                case Loading(permille=permille):
-                    yield permille
-                case Ready():
-                    yield reply
-                    return
-                case LoadFailed(reason=reason):
-                    raise LoadRefused(reason)
-                case _:
-                    raise LoadRefused(f"the engine worker answered {type(reply).__name__} to a load")
+        async with aclosing(self.replies()) as replies:
+            async for reply in replies:
+                match reply:
+                    case Loading(permille=permille):
+                        yield permille
+                    case Ready():
+                        yield reply
+                        return
+                    case LoadFailed(reason=reason):
+                        raise LoadRefused(reason)
+                    case _:
+                        raise LoadRefused(f"the engine worker answered {type(reply).__name__} to a load")
 
     async def forward_log(self) -> None:
         """Copy the worker's stderr, llama.cpp's words included, into the daemon's log, line by line, to its end."""
