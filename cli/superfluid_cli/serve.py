@@ -82,6 +82,16 @@ KvHost = Annotated[
         default="auto",
     ),
 ]
+ToolLease = Annotated[
+    int,
+    _option(
+        "--tool-lease-ms",
+        metavar="N",
+        parser=values.whole(0, (1 << 53) - 1),
+        help="Milliseconds that a tool call may wait for its result; 0 is for ever.",
+        default=True,
+    ),
+]
 DrainTimeout = Annotated[
     float,
     _option(
@@ -140,6 +150,7 @@ def serve(
     pressure_low: kv_flags.PressureLow = 70,
     class_lanes: kv_flags.ClassLanes = None,
     max_queue: kv_flags.MaxQueue = 256,
+    tool_lease_ms: ToolLease = 0,
     completion_rate: completion_flags.Rate = 10.0,
     completion_burst: completion_flags.Burst = 20.0,
     completion_deadline_ms: completion_flags.Deadline = 0,
@@ -198,6 +209,7 @@ def serve(
         "pressure": _pressure(os_pressure, pressure_high, pressure_low),
         "class_lanes": class_lanes or (),
         "max_queue": max_queue,
+        "tool_lease_ms": tool_lease_ms,
         "completion_rate": completion_rate,
         "completion_burst": completion_burst,
         "completion_deadline_ms": completion_deadline_ms,

@@ -1,18 +1,18 @@
-"""Use cases that put something on a session's input: Append, AppendMessage, AppendSystem."""
+"""Use cases that put something on a session's input: Append, AppendMessage, AppendSystem, AppendBlock,
+AppendToolResult (spec: wire-facts, 8.3 to 8.6 and 8.16)."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 from superfluid.daemon.book import Book
 from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.idle import idle
 from superfluid.daemon.served import ServedModel
+from superfluid.model.dialect import required
+from superfluid.model.tools import parse_tools
 from superfluid.protocol.codes import Role
 from superfluid.protocol.records import Event, Span
-from superfluid.protocol.refusals import NotInThisBuild, SessionBusy
-from superfluid.sessions import decide
-from superfluid.sessions.state import SessionState
+from superfluid.sessions import blocks, decide, tooling
+from superfluid.sessions.tooling import TooLate
 
 
 class Appending:
@@ -25,30 +25,41 @@ class Appending:
 
     async def append(self, session: int, text: str | None, span: Span) -> Event:
         """Raw tokens, or a text's tokens as they stand (8.3)."""
-        async with self._idle(session) as state:
+        async with idle(self._book, self._room, session) as state:
             rendered = await self._model.tokens(text) if text is not None and not span else ()
             return await self._book.commit_one(state, decide.append(text, span, rendered))
 
     async def message(self, session: int, role: int, text: str) -> Event:
         """A message through the model's chat template (8.4)."""
         decide.check_role(role)
-        async with self._idle(session) as state:
+        async with idle(self._book, self._room, session) as state:
             span = await self._model.message(state, role, text)
             return await self._book.commit_one(state, decide.message(role, text, span))
 
     async def system(self, session: int, text: str | None, tools: tuple[str, ...]) -> Event:
-        """The turn that opens a session (8.5)."""
+        """The turn that opens a session, and declares the tools that the model may call (8.5)."""
         decide.check_system_request(text, tools)
-        if tools:
-            raise NotInThisBuild("tools in AppendSystem")
-        async with self._idle(session) as state:
+        declared = parse_tools(tools)
+        async with idle(self._book, self._room, session) as state:
+            required(self._model.dialect)
             decide.check_system(state)
-            span = await self._model.message(state, Role.SYSTEM, text or "")
+            span = await self._model.declaration(state, text or "", declared, sum(map(len, tools)))
             return await self._book.commit_one(state, decide.message(Role.SYSTEM, text or "", span))
 
-    @asynccontextmanager
-    async def _idle(self, session: int) -> AsyncIterator[SessionState]:
-        async with self._book.writing(session) as state:
-            if self._room.in_flight.busy(session):
-                raise SessionBusy(session)
-            yield state
+    async def block(self, session: int, role: int, kind: int, payload: str) -> Event:
+        """A structured block: its projection as a message, or nothing where that is empty (8.6)."""
+        blocks.check(role, kind)
+        async with idle(self._book, self._room, session) as state:
+            text = blocks.project(kind, payload)
+            span = await self._model.message(state, role, text) if text else ()
+            return await self._book.commit_one(state, blocks.block(role, kind, payload, span))
+
+    async def tool_result(self, session: int, call_id: int, content: str) -> Event:
+        """What a tool call came to (8.16). One that comes too late is noted in the log, and refused."""
+        async with idle(self._book, self._room, session) as state:
+            call = tooling.judge_result(state, call_id, content, self._book.now_ms())
+            if isinstance(call, TooLate):
+                await self._book.commit_one(state, call.body)
+                raise call.refusal
+            span = await self._model.tool_result(state, call.name, content, call_id)
+            return await self._book.commit_one(state, tooling.result(call_id, content, span))

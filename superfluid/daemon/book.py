@@ -218,6 +218,15 @@ class Book:
     def now_ms(self) -> int:
         return self._clock()
 
+    def next_event(self, state: SessionState) -> int:
+        """The id that the first record of the next commit gets. The caller has the session's turn."""
+        bump = state.id not in self._current_epoch and not self.is_passing(state)
+        return state.events + bump
+
+    def is_passing(self, state: SessionState) -> bool:
+        """Whether the session is one that is not logged."""
+        return state.id in self._passing
+
     def _prepare(self, draft: Draft) -> tuple[Change, Draft]:
         state, bodies, now = draft.state, list(draft.bodies), self._clock()
         epoch = state.epoch

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 import trio
 
 from superfluid.daemon.book import Book, Draft
-from superfluid.daemon.generation import Generation
+from superfluid.daemon.generation import Cut, Generation
 from superfluid.daemon.in_flight import InFlight
 from superfluid.protocol.codes import Finish
-from superfluid.protocol.records import Event, Generated
+from superfluid.protocol.records import Event, EventBody, ToolUse
 from superfluid.protocol.refusals import GenerationFailed, ProtocolRefusal, Refusal
 from superfluid.scheduler.planning import Settled
+from superfluid.sessions import tooling
 from superfluid.sessions.state import SessionState
 
 _LOG = logging.getLogger("superfluid.committing")
@@ -23,21 +24,18 @@ _LOG = logging.getLogger("superfluid.committing")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one tick means for one generation: a record to commit, and whether it is the last."""
+    """What one tick means for one generation: what there is to commit, and whether it is the last."""
 
     generation: Generation
-    record: Generated | None
+    cut: Cut
     finish: Finish
     refusal: Refusal | None = None
-
-    @property
-    def tokens(self) -> int:
-        return len(self.record.span) if self.record is not None else 0
 
 
 class Committer:
     """Commits pieces and tells their generations. `cancel` ends a lane that nobody wants any more; `lost` is told of
-    generations that ended because nothing of theirs could be kept: their KV is ahead of the log."""
+    generations that ended because nothing of theirs could be kept: their KV is ahead of the log. Tool calls get a
+    lease of `lease_ms`, none where that is 0."""
 
     def __init__(
         self,
@@ -45,11 +43,13 @@ class Committer:
         in_flight: InFlight,
         cancel: Callable[[Generation], None],
         lost: Callable[[Sequence[Generation], Refusal], None],
+        lease_ms: int,
     ) -> None:
         self._book = book
         self._in_flight = in_flight
         self._cancel = cancel
         self._lost = lost
+        self._lease_ms = lease_ms
 
     def settled(self, settled: Settled) -> Piece | None:
         """The piece of a tick's outcome; None for a generation that is gone already."""
@@ -72,7 +72,7 @@ class Committer:
         async with AsyncExitStack() as turns:
             states = await self._take_turns(turns, pieces)
             batch = [piece for piece in pieces if piece.generation.session in states]
-            writing = [piece for piece in batch if piece.record is not None]
+            writing = [piece for piece in batch if piece.cut.bodies]
             try:
                 events = await self._commit_records(writing, states)
             except Refusal as refusal:
@@ -84,8 +84,8 @@ class Committer:
                 self._book.doubt(states)
                 self._lose(batch, ProtocolRefusal("internal error; the daemon's log says what happened"))
                 return
-        for piece, event in zip(writing, events, strict=True):
-            if not piece.generation.committed(event, piece.tokens) and piece.finish is Finish.OPEN:
+        for piece, committed in zip(writing, events, strict=True):
+            if not piece.generation.committed(committed) and piece.finish is Finish.OPEN:
                 self._cancel(piece.generation)  # whoever asked reads far too slowly
         for piece in batch:
             if piece.refusal is not None:
@@ -105,11 +105,22 @@ class Committer:
                 self._lose([piece], refusal)
         return states
 
-    async def _commit_records(self, pieces: Sequence[Piece], states: dict[int, SessionState]) -> list[Event]:
-        drafts = [
-            Draft(states[piece.generation.session], (piece.record,)) for piece in pieces if piece.record is not None
-        ]
-        return [events[-1] for events in await self._book.commit(drafts)] if drafts else []
+    async def _commit_records(
+        self, pieces: Sequence[Piece], states: dict[int, SessionState]
+    ) -> tuple[tuple[Event, ...], ...]:
+        drafts = [self._draft(states[piece.generation.session], piece.cut.bodies) for piece in pieces]
+        return await self._book.commit(drafts) if drafts else ()
+
+    def _draft(self, state: SessionState, bodies: Sequence[EventBody]) -> Draft:
+        """With the lease of each call right after it."""
+        leased: list[EventBody] = []
+        for body in bodies:
+            call_id = self._book.next_event(state) + len(leased)
+            leased.append(body)
+            if isinstance(body, ToolUse):
+                lease = tooling.lease(call_id, self._lease_ms, self._book.now_ms())
+                leased += [] if lease is None else [lease]
+        return Draft(state, tuple(leased))
 
     def _lose(self, pieces: Sequence[Piece], refusal: Refusal) -> None:
         for piece in pieces:

@@ -79,6 +79,8 @@ class ServeConfig:
     """how many of them at once"""
     completion_deadline_ms: int = 0
     """how long one may take; 0 is as long as it takes"""
+    tool_lease_ms: int = 0
+    """how long a tool call may stay without its result, in milliseconds; 0 is for ever"""
     drain_timeout: float = 60.0
     log_file: Path | None = None
     """None is `<sessions>/logs/serve.log`"""

@@ -17,6 +17,7 @@ from superfluid.daemon.generating import Generating
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.replies import ReplyMemory
 from superfluid.daemon.served import ServedModel
+from superfluid.model.channels import Channels
 from superfluid.model.stops import StopFinder
 from superfluid.protocol.codes import Channel, Finish, Qos, Role
 from superfluid.protocol.records import Appended, Generated, GenerationPrompt, GenParams, Message
@@ -77,7 +78,7 @@ class Reply:
         self.finish = Finish.OPEN
         self.completion_tokens = 0
         self.whole = False
-        """whether `text` is all of what was drawn, to the end of the turn"""
+        """whether `text` is all of what was drawn, to the end of the turn, and there was no reasoning before it"""
         self.text = ""
 
     @property
@@ -91,7 +92,7 @@ class Reply:
         return min(self._generation.job.warm, self.prompt_tokens)
 
     async def pieces(self) -> AsyncIterator[str]:
-        """The reply's text as it is drawn. Raises GenerationFailed where it fails on the way."""
+        """The reply's text as it is drawn, reasoning left out. Raises GenerationFailed where it fails on the way."""
         async for text in self._generation.pieces:
             self.completion_tokens += 1
             if certain := self._finder.feed(text):
@@ -114,7 +115,8 @@ class Reply:
         if rest := self._finder.flush():
             self.text += rest
             yield rest
-        self.whole = self.stop is None and self.finish is Finish.END_OF_TURN
+        # Templates leave the reasoning of earlier turns out, so what was drawn is not what the text stands for.
+        self.whole = self.stop is None and self.finish is Finish.END_OF_TURN and not self._generation.reasoned
 
     def drawn(self) -> tuple[int, ...]:
         """All tokens drawn, the end of turn included."""
@@ -142,7 +144,8 @@ class Conversing:
             prompt_tokens = len(state.tokens)
             self._generating.check_room(prompt_tokens)
             limit = self.model.window if ask.max_tokens is None else ask.max_tokens
-            generation = self._generating.admit(state, limit, ask.qos, ask.options, live=True)
+            channels = Channels() if ask.turns is None else None  # what answers a raw prompt is all text
+            generation = self._generating.admit(state, limit, ask.qos, ask.options, channels=channels, live=True)
             generation.deltas.close()
             reply = Reply(generation, prompt_tokens, ask.stops, self._generating.abandon)
             try:

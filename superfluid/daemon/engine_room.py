@@ -15,11 +15,11 @@ import trio
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.committing import Committer, Piece
-from superfluid.daemon.generation import Generation
+from superfluid.daemon.generation import Generation, Shown
 from superfluid.daemon.in_flight import InFlight
 from superfluid.daemon.metrics import Metrics
 from superfluid.daemon.worker import LoadRefused, Worker, WorkerDied
-from superfluid.protocol.codes import Finish
+from superfluid.protocol.codes import Channel, Finish
 from superfluid.protocol.refusals import GenerationFailed, Refusal
 from superfluid.protocol.ticks import (
     Drawn,
@@ -54,7 +54,8 @@ def _one_of(deaths: BaseExceptionGroup[WorkerDied]) -> WorkerDied:
 
 
 class EngineRoom:
-    """Runs the generations of one model. `load` is what every worker is told first."""
+    """Runs the generations of one model. `load` is what every worker is told first; `lease_ms` goes to each tool
+    call."""
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class EngineRoom:
         load: Load,
         argv: tuple[str, ...],
         notice: Callable[[str], None],
+        lease_ms: int = 0,
     ) -> None:
         self._bus = bus
         self._load = load
@@ -72,7 +74,7 @@ class EngineRoom:
         self.in_flight = InFlight()
         self.kv: dict[int, KvChange] = {}
         """where the worker last said that sessions' KV lies; a mirror, empty after a respawn"""
-        self._committer = Committer(book, self.in_flight, self.cancel, self._lost)
+        self._committer = Committer(book, self.in_flight, self.cancel, self._lost, lease_ms)
         self._tickets: dict[int, trio.Event] = {}
         self._parked: trio.Event | None = None
         self._held: Hold | None = None
@@ -338,7 +340,10 @@ class EngineRoom:
         self, pieces: trio.MemorySendChannel[tuple[Piece, ...]], batch: Sequence[Piece | None]
     ) -> None:
         # A generation whose commit failed is gone, its lane perhaps not yet.
-        await pieces.send(tuple(piece for piece in batch if piece is not None))
+        known = tuple(piece for piece in batch if piece is not None)
+        for piece in known:
+            self._publish(piece.generation.session, piece.cut.shown)
+        await pieces.send(known)
 
     async def _pass_interrupt(self, worker: Worker, number: int) -> None:
         await self._interrupt.wait()
@@ -354,9 +359,12 @@ class EngineRoom:
         for lane, token in tokens:
             generation = self.in_flight.of_lane(lane)
             if generation is not None:
-                channel, text = generation.draw(token)
-                if text:
-                    self._bus.publish_provisional(generation.session, channel, text)
+                self._publish(generation.session, generation.draw(token))
+
+    def _publish(self, session: int, shown: Shown) -> None:
+        for channel, text in shown:
+            if channel is not Channel.TOOL_CALL:  # nobody can do anything with half a call
+                self._bus.publish_provisional(session, channel, text)
 
     def _mirror(self, changes: Sequence[KvChange]) -> None:
         for change in changes:

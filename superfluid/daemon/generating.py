@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,28 +12,29 @@ from superfluid.daemon.book import Book
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.generation import Generation, Summary
 from superfluid.daemon.served import ServedModel
+from superfluid.model.channels import Channels
 from superfluid.protocol.codes import Finish
 from superfluid.protocol.records import EventBody, GenerationFingerprint, GenerationPrompt, GenParams
-from superfluid.protocol.refusals import (
-    EmptySession,
-    NothingInFlight,
-    OverWindow,
-    ProtocolRefusal,
-    SessionBusy,
-    ShuttingDown,
-)
+from superfluid.protocol.refusals import EmptySession, NothingInFlight, OverWindow, SessionBusy, ShuttingDown
 from superfluid.protocol.ticks import LaneOptions, pack
 from superfluid.scheduler.job import Job
+from superfluid.sessions import tooling
 from superfluid.sessions.state import SessionState
+
+_LOG = logging.getLogger("superfluid.generating")
 
 
 class Generating:
-    """Starts generations and ends them. `closing` refuses new ones while the daemon drains."""
+    """Starts generations and ends them. `closing` refuses new ones while the daemon drains.
 
-    def __init__(self, book: Book, room: EngineRoom, model: ServedModel) -> None:
+    With `leases`, tool calls whose lease is over end before anything is drawn.
+    """
+
+    def __init__(self, book: Book, room: EngineRoom, model: ServedModel, *, leases: bool = False) -> None:
         self._book = book
         self._room = room
         self._model = model
+        self._leases = leases
         self.closing = False
 
     @asynccontextmanager
@@ -55,8 +57,11 @@ class Generating:
         async with self._book.writing(session) as state:
             if self.closing:
                 raise ShuttingDown
-            if state.permissions:
-                raise ProtocolRefusal(f"session {session} has an open permission request; answer it first")
+            if self._leases and (expired := tooling.expired(state, self._book.now_ms())):
+                await self._book.commit_one(state, *expired)
+            tooling.check_permissions(state)
+            if open_calls := len(state.open_calls):
+                _LOG.warning("session %s generates with %s tool calls open", session, open_calls)
             if not state.tokens:
                 raise EmptySession(session)
             self.check_room(len(state.tokens))
@@ -69,7 +74,7 @@ class Generating:
                 # With its place kept: what was refused for a full queue must not have left an opener.
                 with self._room.schedule.reserve():
                     await self._book.commit_one(state, *opening)
-            return self.admit(state, max_tokens, state.qos)
+            return self.admit(state, max_tokens, state.qos, channels=self._model.channels)
 
     def _opening(self, state: SessionState) -> list[EventBody]:
         """The records that come before the first draw. An opener that does not fit is not committed."""
@@ -95,13 +100,15 @@ class Generating:
         qos: int,
         options: LaneOptions = LaneOptions(),  # noqa: B008 - frozen
         *,
+        channels: Channels | None = None,
         live: bool = False,
         params: GenParams | None = None,
         kv_session: int | None = None,
     ) -> Generation:
         """Queue a generation on `state` as it stands; the caller has checked that there is room.
 
-        It draws with `params` instead of the session's; the KV that it computes is that of `kv_session` instead.
+        The reply is cut into `channels`; without, what looks like a tool call is text. It draws with `params` instead
+        of the session's; the KV that it computes is that of `kv_session` instead.
 
         Raises QueueFull, and ShuttingDown: a drain that has begun does not look again for who comes late.
         """
@@ -120,8 +127,9 @@ class Generating:
             batch_invariant=state.batch_invariant,
             kv_session=kv_session,
         )
-        text, piece = self._model.text_after(state), self._model.vocabulary.piece
-        generation = Generation(job, text, piece, self._room.metrics, live=live)
+        splitter = self._model.splitter(state, channels or self._model.channels.without_calls())
+        ends = self._book.is_passing(state)
+        generation = Generation(job, splitter, self._room.metrics, live=live, ends=ends)
         self._room.submit(generation)
         return generation
 

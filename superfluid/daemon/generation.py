@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import trio
 
 from superfluid.daemon.metrics import Metrics
-from superfluid.model.text import TextStream
+from superfluid.model.callparse import BadCall, parse_calls
+from superfluid.model.channels import ChannelSplitter
 from superfluid.protocol.codes import Channel, Finish
-from superfluid.protocol.records import Event, Generated
+from superfluid.protocol.records import Event, EventBody, Generated, ToolParseFailure, ToolUse, span_of
 from superfluid.protocol.refusals import Refusal
 from superfluid.scheduler.job import Job
 
@@ -19,6 +20,12 @@ DELTAS = 4096
 
 LIVE = 8192
 """Pieces of text that a follower may lag behind before the generation is cancelled."""
+
+TOLD = (Generated, ToolUse, ToolParseFailure)
+"""What of a generation's records goes to the client that asked for it (decision 8)."""
+
+Shown = Sequence[tuple[Channel, str]]
+"""Texts that became certain, by channel, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,14 @@ class Summary:
     warm: int
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What was drawn since the last cut, as records in stream order, and text that became certain by cutting."""
+
+    bodies: tuple[EventBody, ...]
+    shown: Shown = ()
+
+
 class Generation:
     """A generation of one session, from its admission to its summary.
 
@@ -39,22 +54,27 @@ class Generation:
     """
 
     def __init__(
-        self, job: Job, text: TextStream, piece: Callable[[int], bytes], metrics: Metrics, *, live: bool = False
+        self, job: Job, splitter: ChannelSplitter, metrics: Metrics, *, live: bool = False, ends: bool
     ) -> None:
-        """With `live`, drawn text can be followed token by token in `pieces`, ahead of its commit."""
+        """With `live`, text of the text channel can be followed in `pieces`, one a token, ahead of its commit.
+
+        `ends`: nobody can continue the reply where it is cut.
+        """
         self.job = job
-        self._text = text
-        self._piece = piece
+        self._splitter = splitter
         self._metrics = metrics
         self._begun = False
-        self._tokens: list[int] = []
-        self._pieces: list[str] = []
         self._events: list[Event] = []
         self._total = 0
         self._deltas, self.deltas = trio.open_memory_channel[Event](DELTAS)
         self._live, self.pieces = trio.open_memory_channel[str](LIVE)
+        self._followed = live
+        self._ends = ends
         if not live:
             self._live.close()
+        self.reasoned = False
+        """whether a followed reply held anything but text"""
+        self._said = False
         self.lagged = False
         """whether whoever follows `pieces` was too slow: the generation is to be cancelled"""
         self.ended = trio.Event()
@@ -65,18 +85,22 @@ class Generation:
     def session(self) -> int:
         return self.job.session
 
-    def draw(self, token: int) -> tuple[Channel, str]:
-        """One drawn token; returns its channel and the text that it completes, which may be empty."""
+    def draw(self, token: int) -> Shown:
+        """One drawn token; the texts that became certain with it."""
         if not self._begun:
             self._begun = True
             self._metrics.first_token(trio.current_time() - self.job.arrived)
-        text = self._text.feed(self._piece(token))
-        self._tokens.append(token)
-        self._pieces.append(text)
-        self._show(text)
-        return Channel.TEXT, text
+        shown = self._splitter.feed(token)
+        if self._followed:
+            self._show(shown)
+        return shown
 
-    def _show(self, text: str) -> None:
+    def _show(self, shown: Shown) -> None:
+        self.reasoned = self.reasoned or self._splitter.channel is not Channel.TEXT
+        text = "".join(text for channel, text in shown if channel is Channel.TEXT)
+        if self.reasoned and not self._said:
+            text = text.lstrip()  # what sets the answer apart from the reasoning
+        self._said = self._said or bool(text)
         try:
             self._live.send_nowait(text)
         except trio.WouldBlock:
@@ -84,27 +108,37 @@ class Generation:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # nobody follows
 
-    def cut(self, finish: Finish) -> Generated | None:
-        """The record of what was drawn since the last one, None where that is nothing.
+    def cut(self, finish: Finish) -> Cut:
+        """What was drawn since the last cut; the last `Generated` says how it ended, empty where nothing was drawn.
 
-        Bytes of an incomplete character wait for the next record, and at the end of the turn become U+FFFD.
+        What may yet become a marker, and bytes of an incomplete character, wait for the next cut; at the end of the
+        turn the first is text, and the second U+FFFD. A call that is whole is a `ToolUse`, or a `ToolParseFailure`
+        with what the model wrote, right after the run that completes it.
         """
+        shown: Shown = ()
         if finish is Finish.END_OF_TURN:
-            rest = self._text.flush()
-            self._pieces.append(rest)
-            self._show(rest)
-        if not self._tokens and finish is Finish.OPEN:
-            return None
-        record = Generated(tuple(self._tokens), "".join(self._pieces), Channel.TEXT, finish)
-        self._tokens, self._pieces = [], []
-        return record
+            shown = self._splitter.flush()
+        elif finish is not Finish.OPEN and self._ends:
+            shown = self._splitter.release()
+        if shown and self._followed:
+            self._show(shown)
+        bodies: list[EventBody] = []
+        for run in self._splitter.runs():
+            bodies.append(Generated(run.tokens, run.text, run.channel, Finish.OPEN))
+            if run.call is not None:
+                bodies += _calls(run.call)
+        if finish is not Finish.OPEN:
+            _finish(bodies, finish, self._splitter.channel)
+        return Cut(tuple(bodies), shown)
 
-    def committed(self, event: Event, tokens: int) -> bool:
-        """A record of this generation is durable. False where nobody reads the deltas any more."""
-        self._events.append(event)
-        self._total += tokens
-        if self.lagged:
-            return False
+    def committed(self, events: Sequence[Event]) -> bool:
+        """Records of this generation are durable. False where nobody reads the deltas any more."""
+        told = [event for event in events if isinstance(event.body, TOLD)]
+        self._events += told
+        self._total += sum(len(span_of(event.body)) for event in told)
+        return not self.lagged and all(self._tell(event) for event in told)
+
+    def _tell(self, event: Event) -> bool:
         try:
             self._deltas.send_nowait(event)
         except trio.WouldBlock:
@@ -129,3 +163,20 @@ class Generation:
         self._live.close()
         self._metrics.ended(self.job.warm, ran=self.job.started)
         self.ended.set()
+
+
+def _calls(raw: str) -> Iterable[EventBody]:
+    calls = parse_calls(raw)
+    if isinstance(calls, BadCall):
+        return (ToolParseFailure(raw),)
+    return tuple(ToolUse(call.name, call.arguments) for call in calls)
+
+
+def _finish(bodies: list[EventBody], finish: Finish, channel: Channel) -> None:
+    """Let the last `Generated` say how the generation ended."""
+    for place in range(len(bodies) - 1, -1, -1):
+        body = bodies[place]
+        if isinstance(body, Generated):
+            bodies[place] = replace(body, finish=finish)
+            return
+    bodies.append(Generated((), "", channel, finish))

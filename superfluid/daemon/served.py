@@ -9,9 +9,10 @@ from typing import TypeVar
 
 import trio
 
+from superfluid.model.channels import Channels, ChannelSplitter
 from superfluid.model.dialect import Conversation, Dialect, required
 from superfluid.model.masking import Tokenizer
-from superfluid.model.text import TextStream
+from superfluid.model.tools import Tool
 from superfluid.model.vocabulary import Vocabulary
 from superfluid.protocol.codes import Role
 from superfluid.protocol.records import GenParams, Span
@@ -43,10 +44,26 @@ class ServedModel:
         """`text` as it stands, control tokens allowed (wire-facts 8.3)."""
         return await self._sized(text, lambda: tuple(self.vocabulary.tokenize_long(text, special=True)))
 
+    @property
+    def channels(self) -> Channels:
+        """What replies are made of: without a template, of text."""
+        return Channels() if self.dialect is None else self.dialect.channels
+
     async def message(self, before: SessionState, role: int, text: str) -> Span:
         """The span of a message after `before`. Raises ProtocolRefusal, also where there is no template."""
         dialect, shape = required(self.dialect), conversation(before)
         return await self._sized(text, lambda: dialect.message(shape, role, text))
+
+    async def declaration(self, before: SessionState, text: str, tools: Sequence[Tool], size: int) -> Span:
+        """The span of a system message that declares tools, `size` characters of them. Raises as `message`, and
+        NoToolCalls."""
+        dialect, shape = required(self.dialect), conversation(before)
+        return await self._sized(text, lambda: dialect.message(shape, Role.SYSTEM, text, tools), size)
+
+    async def tool_result(self, before: SessionState, name: str, content: str, call_id: int) -> Span:
+        """The span of the result of a call of the tool `name`. Raises as `message`."""
+        dialect, shape = required(self.dialect), conversation(before)
+        return await self._sized(content, lambda: dialect.tool_result(shape, name, content, call_id))
 
     def message_now(self, before: SessionState, role: int, text: str) -> Span:
         """As `message`, for callers that are in a thread already, or whose text is short."""
@@ -109,14 +126,13 @@ class ServedModel:
             return ()
         return self.dialect.opener(conversation(before))
 
-    def text_after(self, state: SessionState) -> TextStream:
-        """The text of what comes next, with the bytes of a character that the last draw left incomplete."""
-        text = TextStream()
-        if state.tail in (Tail.OPEN, Tail.RAW):
-            for token in state.tokens[state.turn_start :]:
-                if token < self.vocabulary.size:
-                    text.feed(self.vocabulary.piece(token))
-        return text
+    def splitter(self, state: SessionState, channels: Channels) -> ChannelSplitter:
+        """Cuts what is drawn next into runs: in an open turn from where it stands, half a character included."""
+        start = state.turn_start if state.tail is Tail.OPEN else len(state.tokens)
+        header = state.tokens[max(0, start - len(channels.opened)) : start]
+        splitter = channels.splitter(self.vocabulary.piece, header)
+        splitter.restore(token for token in state.tokens[start:] if token < self.vocabulary.size)
+        return splitter
 
     def fingerprint(self, params: GenParams) -> int:
         """What shapes a generation besides its input: model, build, template, sampling without the seed."""
@@ -125,8 +141,8 @@ class ServedModel:
         digest = hashlib.blake2b(self.identity + repr(facts).encode(), digest_size=8)
         return int.from_bytes(digest.digest(), "little")
 
-    async def _sized(self, text: str, work: Callable[[], T]) -> T:
-        if len(text) <= INLINE:
+    async def _sized(self, text: str, work: Callable[[], T], more: int = 0) -> T:
+        if len(text) + more <= INLINE:
             return work()
         return await trio.to_thread.run_sync(work)
 

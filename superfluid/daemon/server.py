@@ -39,6 +39,7 @@ from superfluid.daemon.reading import Reading
 from superfluid.daemon.served import ServedModel
 from superfluid.daemon.stopping import StopSignal
 from superfluid.daemon.telling import Telling
+from superfluid.daemon.tooling import Tooling
 from superfluid.daemon.transport import Transport
 from superfluid.daemon.turning import Turning
 from superfluid.daemon.use_cases import UseCases
@@ -114,7 +115,7 @@ async def _run(parts: _Parts) -> None:
     except StoreError as fault:
         raise StartError(f"the session log cannot be read: {fault}") from fault
     _parked_files(parts).reconcile(lambda session: (head := book.heads.any(session)) is not None and not head.purged)
-    room = EngineRoom(book, bus, _load(parts), config.worker_argv, observer.notice)
+    room = EngineRoom(book, bus, _load(parts), config.worker_argv, observer.notice, config.tool_lease_ms)
     room.schedule.class_lanes = dict(config.class_lanes)
     room.schedule.max_waiting = config.max_queue
     ready = await _load_model(room, stop, observer)
@@ -170,7 +171,7 @@ def _use_cases(parts: _Parts, ready: Ready, book: Book, bus: Bus, room: EngineRo
         build=f"{__version__} {ready.build}",
         identity=parts.identity,
     )
-    generating = Generating(book, room, model)
+    generating = Generating(book, room, model, leases=parts.config.tool_lease_ms > 0)
     evaluating = Evaluating(book, room, generating, model)
     flashing = Flashing(book, generating, model, evaluating, room.metrics)
     config = parts.config
@@ -187,6 +188,7 @@ def _use_cases(parts: _Parts, ready: Ready, book: Book, bus: Bus, room: EngineRo
         keeping=Keeping(book, bus, room, generating, _parked_files(parts)),
         pinning=Pinning(book, room),
         reading=Reading(book, bus, room),
+        tooling=Tooling(book, room),
         turning=Turning(book, room, generating, model, evaluating),
         watching=Watching(book, room, model.name, parts.file.path, time.monotonic()),
     )

@@ -15,6 +15,7 @@ from superfluid.daemon.generating import Generating
 from superfluid.daemon.keeping import Keeping
 from superfluid.daemon.pinning import Pinning
 from superfluid.daemon.reading import Reading
+from superfluid.daemon.tooling import Tooling
 from superfluid.daemon.turning import Turning
 from superfluid.daemon.watching import Watching
 
@@ -32,5 +33,6 @@ class UseCases:
     keeping: Keeping
     pinning: Pinning
     reading: Reading
+    tooling: Tooling
     turning: Turning
     watching: Watching

@@ -14,9 +14,11 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from pathlib import Path
 
 from superfluid.engine.backend import Decoded, LoadError, State, Stretch, Traits
 from superfluid.engine.sampling import GREEDY, PENALTY_WINDOW, Recipe
+from superfluid.engine.script import NO_SCRIPT, Script
 from superfluid.protocol.ticks import Load
 
 _SLACK = 4
@@ -36,7 +38,8 @@ class FakeModel:
 
     Drawn tokens lie in `low` to `vocabulary - 1`; about one draw in `end_every` is the end token `end` (0: never).
     Each `fail_every`-th decode fails, each `no_room_every`-th finds no room for several sequences; likewise saves
-    and restores. `delay_us` is slept for each row decoded. `load_error` makes the load fail.
+    and restores. `delay_us` is slept for each row decoded. `load_error` makes the load fail. What `script` has a
+    reply to is answered with that, whatever the sampling.
     """
 
     vocabulary: int = 49152
@@ -52,13 +55,15 @@ class FakeModel:
     save_fails_every: int = 0
     restore_fails_every: int = 0
     load_error: int = 0
+    script: Script = NO_SCRIPT
 
     @classmethod
     def parse(cls, text: str) -> FakeModel:
-        """`key=value,...` as given to --fake. Raises LoadError."""
+        """`key=value,...` as given to --fake; `script` is the path of a script file. Raises LoadError."""
         try:
-            pairs = dict(part.split("=") for part in text.split(",") if part)
-            return replace(cls(), **{key: int(value) for key, value in pairs.items()})
+            pairs = dict(part.split("=", 1) for part in text.split(",") if part)
+            script = Script.read(Path(pairs.pop("script"))) if "script" in pairs else NO_SCRIPT
+            return replace(cls(), script=script, **{key: int(value) for key, value in pairs.items()})
         except (ValueError, TypeError) as fault:
             raise LoadError(f"--fake {text}: {fault}") from None
 
@@ -77,6 +82,9 @@ class FakeModel:
         chosen = max(stages.bias, key=lambda pair: pair[1], default=(0, 0.0))
         if chosen[1] > 50:
             return chosen[0]
+        scripted = self.script.next(tokens) if self.script.lines else None
+        if scripted is not None and not (stages.no_end and scripted == self.end):
+            return scripted
         return self._choose(seen.tobytes() + salt, ends=not stages.no_end)
 
     def gap(self, tokens: Sequence[int]) -> float:

@@ -161,6 +161,12 @@ class ChannelSplitter:
         self._call = []
         return self._shown
 
+    def release(self) -> list[tuple[Channel, str]]:
+        """Nothing more is drawn, though the turn is not over: the text held back because it might be a marker."""
+        self._shown = []
+        self._emit_up_to(len(self._held))
+        return self._shown
+
     def runs(self) -> tuple[Run, ...]:
         """The runs since the last time, the one in progress cut off here."""
         self._end_run()

@@ -44,6 +44,22 @@ async def _answer(cases: UseCases, request: Request, bucket: Bucket) -> Response
             return responses.Committed(await cases.appending.message(session, role, text))
         case requests.AppendSystem(session, system_text, tools):
             return responses.Committed(await cases.appending.system(session, system_text, tools))
+        case requests.AppendBlock(session, role, kind, payload):
+            return responses.Committed(await cases.appending.block(session, role, kind, payload))
+        case requests.AppendToolResult(session, call_id, content):
+            return responses.Committed(await cases.appending.tool_result(session, call_id, content))
+        case requests.AppendToolOutcome(session, call_id, outcome, note):
+            return responses.Committed(await cases.tooling.outcome(session, call_id, outcome, note))
+        case requests.RequestToolCancel(session, call_id):
+            return responses.Committed(await cases.tooling.request_cancel(session, call_id))
+        case requests.RequestPermission(session, call_id, question):
+            return responses.Committed(await cases.tooling.request_permission(session, call_id, question))
+        case requests.RespondPermission(session, request_id, granted):
+            return responses.Committed(await cases.tooling.respond_permission(session, request_id, granted))
+        case requests.OpenToolCalls(session):
+            return responses.ToolCalls(await cases.tooling.open_calls(session))
+        case requests.Ledger(session):
+            return responses.Ledger(await cases.tooling.ledger(session))
         case requests.Cancel(session):
             cases.generating.cancel(session)
             return responses.Cancelling()
