@@ -47,7 +47,8 @@ def loads(annotation: Any, text: str | bytes) -> Any:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    # Half a surrogate pair could not be sent in a reply.
+    text = json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= 60 else text[:57] + "..."
 
 

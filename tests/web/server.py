@@ -24,11 +24,12 @@ def fake(**settings: int) -> list[str]:
 
 
 class Web:
-    """A running daemon with `--web` and one origin."""
+    """A running daemon with `--web` and one origin, `ORIGIN` where `origins` are not among the settings."""
 
     def __init__(self, directory: Path, **settings: object) -> None:
         settings.setdefault("worker_argv", fake())
-        self.daemon = Daemon(directory, web={"port": 0, "origins": [ORIGIN]}, **settings)
+        web = {"port": 0, "origins": settings.pop("origins", [ORIGIN])}
+        self.daemon = Daemon(directory, web=web, **settings)
         self.start()
 
     def start(self) -> None:

@@ -81,6 +81,7 @@ BODIES = {
     "a field that is wrong": (422, [JSON], b'{"Cancel": {"session": "1"}}'),
     "a float for a whole number": (422, [JSON], b'{"Cancel": {"session": 1.0}}'),
     "half a surrogate pair": (422, [JSON], b'{"AppendMessage": {"session": 0, "role": 1, "text": "\\ud800"}}'),
+    "half a surrogate pair for a number": (422, [JSON], b'{"Cancel": {"session": "\\ud800"}}'),
     "an unknown field": (200, [JSON], b'{"Sessions": {"include_archived": false, "more": 1}}'),
     "a name with null": (200, [JSON], b'{"Tree": null}'),
     "a daemon's refusal": (200, [JSON], b'{"Read": {"session": 99, "cursor": 0}}'),

@@ -1,0 +1,41 @@
+"""Daemons with every transport."""
+
+import pytest
+
+from tests.pyclient.conftest import SOURCES  # which puts the Python client on the path
+from tests.web.server import Web
+
+__all__ = ["SOURCES"]
+
+_NOT_RUN: list[str] = []
+
+
+def not_run(what):
+    """A test that cannot run on this machine: it counts as skipped, and the run's last lines say why."""
+    _NOT_RUN.append(what)
+    pytest.skip(what)
+
+
+def pytest_terminal_summary(terminalreporter):
+    for what in _NOT_RUN:
+        terminalreporter.write_line(f"NOT RUN: {what}")
+
+
+@pytest.fixture(scope="module")
+def houses(tmp_path_factory):
+    """A maker of daemons with a browser transport; what a module leaves running is killed."""
+    made = []
+
+    def make(**settings):
+        made.append(Web(tmp_path_factory.mktemp("house"), **settings))
+        return made[-1]
+
+    yield make
+    for web in made:
+        web.close()
+
+
+@pytest.fixture(scope="module")
+def web(houses):
+    """A daemon on the fake worker, for a whole module."""
+    return houses()
