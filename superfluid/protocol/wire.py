@@ -32,7 +32,7 @@ _SINGLE = struct.Struct("<f")
 def single(value: float) -> float:
     """The nearest single-precision float, as Python holds it; infinite where `value` is too large."""
     try:
-        return float(_SINGLE.unpack(_SINGLE.pack(value))[0])
+        return float(_SINGLE.unpack(_SINGLE.pack(float(value)))[0])
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
 

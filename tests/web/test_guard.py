@@ -97,6 +97,11 @@ def test_bodies(web, case):
     assert web.request("POST", "/web/rpc", [*lines(web, *unknown), *headers], body)[0] == 401
 
 
+def test_a_whole_number_beyond_all_floats(web):
+    params = {"temperature": 10**400, "top_p": 1.0, "min_p": 0.0, "top_k": 0, "seed": 0}
+    assert "params.temperature is inf" in web.rpc({"Create": {"parent": None, "params": params}})["Err"]["message"]
+
+
 STREAMS = {
     "a session that is missing": (422, {"max_tokens": 1}),
     "tokens that are missing": (422, {"session": 1}),
