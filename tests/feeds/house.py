@@ -152,7 +152,8 @@ async def _run(directory: Path, story: Callable[[House], Awaitable[None]], setti
 
 
 @asynccontextmanager
-async def open_house(directory: Path, **settings: object) -> AsyncIterator[House]:
+async def open_house(directory: Path, *, vocabulary: Path | None = None, **settings: object) -> AsyncIterator[House]:
+    """With `vocabulary`, text is tokenised and rendered as that model file says; only a fake worker bears it."""
     config = ServeConfig(
         **{
             "model": None,
@@ -168,10 +169,10 @@ async def open_house(directory: Path, **settings: object) -> AsyncIterator[House
     )
     async with AsyncExitStack() as stack:
         file = inspect(locate(config.model))
-        vocabulary = _vocabulary(file.path)
+        words = _vocabulary(vocabulary or file.path)
         log = SessionLog(directory / "log.db")
         stack.callback(log.close)
-        parts = server._Parts(config, _Observer(), file, vocabulary, b"0" * 16, log, directory / "log", ())
+        parts = server._Parts(config, _Observer(), file, words, b"0" * 16, log, directory / "log", ())
         bus = Bus()
         book = Book(log, bus, lambda: NOW)
         room = EngineRoom(book, bus, server._load(parts), config.worker_argv, _Observer().notice)
