@@ -98,7 +98,7 @@ def _page(called: str, command: Any, ctx: typer.Context, others: list[str]) -> s
         lines += _listed(".SH COMMANDS", [(usage, _summary(help_)) for usage, help_ in listed])
     elif below:
         lines.append(".SH COMMANDS")
-        for word, it, at in below:
+        for word, it, at in _leaves(below):
             lines += [f".SS {_quoted(f'{called} {word}')}", *_synopsis(f"{called} {word}", it, at)]
             lines += [".PP", *_paragraphs(it.help)]
             for heading, records in zip(("Arguments:", "Options:"), _parameters(it, at), strict=True):
@@ -118,6 +118,16 @@ def _commands(command: Any, ctx: typer.Context) -> Iterator[tuple[str, Any, type
         below = command.get_command(ctx, name)
         if not below.hidden:
             yield name, below, typer.Context(below, info_name=name, parent=ctx)
+
+
+def _leaves(commands: list[tuple[str, Any, typer.Context]]) -> Iterator[tuple[str, Any, typer.Context]]:
+    """The commands that do something, those of groups below with the group's name before theirs."""
+    for word, it, at in commands:
+        below = [(f"{word} {name}", command, ctx) for name, command, ctx in _commands(it, at)]
+        if below:
+            yield from _leaves(below)
+        else:
+            yield word, it, at
 
 
 def _usage(command: Any, ctx: typer.Context) -> list[str]:

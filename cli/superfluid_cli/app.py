@@ -15,6 +15,7 @@ from superfluid_cli.lazy import Entry, LazyGroup, suggestion
 class Root(LazyGroup):
     table: ClassVar[Mapping[str, Entry]] = {
         "serve": Entry("superfluid_cli.serve:serve"),
+        "push": Entry("superfluid_cli.push.command:push"),
         "session": Entry("superfluid_cli.session:app"),
         "complete": Entry("superfluid_cli.complete:complete"),
         "status": Entry("superfluid_cli.status:status"),

@@ -19,6 +19,7 @@ from superfluid.protocol.records import Event
 from superfluid.protocol.wire import U64_MAX
 from superfluid_cli import places
 from superfluid_cli.exits import ConnectionBroken, NoDaemon, ServerSaid, UsageError
+from superfluid_cli.values import IdOrName
 
 _Reply = TypeVar("_Reply")
 _PIECE = 1 << 18
@@ -59,6 +60,10 @@ class Client:
     def close(self) -> None:
         """Hang up; a generation in progress on this connection is cancelled by that."""
         self._socket.close()
+
+    def fileno(self) -> int:
+        """The connection, for those who wait for several things at once."""
+        return self._socket.fileno()
 
     def peer_pid(self) -> int | None:
         """The process that listens at the other end, 0 where it is out of sight; None where nobody can tell."""
@@ -110,6 +115,34 @@ class Client:
             yield reply
             if isinstance(reply, responses.SubEnded):
                 return
+
+    def question(self, request: requests.Ask) -> Iterator[responses.AskPiece | responses.Answer]:
+        """The pieces of an answer as they come, and the Answer last."""
+        self._send(request)
+        while True:
+            reply = self._receive()
+            if not isinstance(reply, responses.AskPiece | responses.Answer):
+                raise _unexpected(reply)
+            yield reply
+            if isinstance(reply, responses.Answer):
+                return
+
+    def feed_news(self, session: int) -> Iterator[responses.FeedEvent | responses.SubEnded]:
+        """What happens to a session's data and flash queries; SubEnded is last."""
+        self.ask(requests.FeedSubscribe(session), responses.Subscribed)
+        while True:
+            reply = self._receive()
+            if not isinstance(reply, responses.FeedEvent | responses.SubEnded):
+                raise _unexpected(reply)
+            yield reply
+            if isinstance(reply, responses.SubEnded):
+                return
+
+    def id_of(self, session: IdOrName) -> int:
+        """The id of a session; the daemon is asked where a name was given. Raises ServerSaid where nobody has it."""
+        if session.id is not None:
+            return session.id
+        return self.ask(requests.Resolve(session.name), responses.Resolved).session
 
     def read(self, session: int, cursor: int = 0) -> tuple[Event, ...]:
         """The events of a session from `cursor` on."""

@@ -44,5 +44,5 @@ class ServerSaid(CliError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        missing = message.startswith("unknown session") or "was purged" in message
+        missing = message.startswith(("unknown session", "no session is named")) or "was purged" in message
         self.code = Exit.NO_SESSION if missing else Exit.FAILURE

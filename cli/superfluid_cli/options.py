@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +25,9 @@ Socket = Annotated[
         help="The daemon's socket. Default: superfluid.sock in $SUPERFLUID_HOME, which is ~/.superfluid by default.",
     ),
 ]
-SessionId = Annotated[int, typer.Argument(metavar="ID", parser=values.session_id, help="The session's id.")]
+Session = Annotated[
+    values.IdOrName, typer.Argument(metavar="ID", parser=values.session_ref, help="The session's id or name.")
+]
 CallId = Annotated[
     int, typer.Argument(metavar="CALL", parser=values.call_id, help="The call's id, which is its event's.")
 ]
@@ -57,3 +61,12 @@ def connect(socket: Path | None, timeout: float | None = None) -> Client:
     from superfluid_cli.client import Client
 
     return Client(socket if socket is not None else places.default_socket(), timeout)
+
+
+@contextmanager
+def reach(
+    session: values.IdOrName, socket: Path | None, timeout: float | None = None
+) -> Iterator[tuple[Client, int]]:
+    """A client as of `connect`, closed at the end, and the id of a session that may have been given by name."""
+    with connect(socket, timeout) as client:
+        yield client, client.id_of(session)

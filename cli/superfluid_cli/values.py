@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from superfluid_cli import places
@@ -32,6 +34,36 @@ def whole(low: int = 0, high: int | None = None, what: str = "a whole number") -
 session_id = whole(0, (1 << 64) - 1, "a session id, which is a whole number")
 event_id = whole(0, (1 << 64) - 1, "an event id, which is a whole number")
 call_id = whole(0, (1 << 64) - 1, "a call id, which is a whole number")
+
+
+@dataclass(frozen=True, slots=True)
+class IdOrName:
+    """A session as people say which: by its id, or by its name."""
+
+    id: int | None
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def session_name(text: str) -> str:
+    """A name that a session can have (design decision 1)."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,128}", text) or text.isdigit():
+        raise ValueError(f"expected a name of up to 128 letters, digits, _ and -, not digits alone, got {text!r}")
+    return text
+
+
+def session_ref(text: str) -> IdOrName:
+    """Digits are an id, anything else a name."""
+    if text.isascii() and text.isdigit():
+        return IdOrName(session_id(text), text)
+    try:
+        return IdOrName(None, session_name(text))
+    except ValueError:
+        raise ValueError(f"expected a session's id or name, got {text!r}") from None
+
+
 seed = whole(0, (1 << 64) - 1)
 token_count = whole(1, (1 << 32) - 1)
 

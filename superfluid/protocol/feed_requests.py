@@ -50,7 +50,8 @@ class Push:
 class Ask:
     """Ask over the session without leaving a trace in it. Streams: AskPiece as text comes, then Answer.
 
-    Without `max_tokens` the answer ends where the model ends it. Without `params` the session's own are used.
+    Without `max_tokens` the answer ends where the model ends it. Without `params` it is drawn at temperature 0.6 and
+    top-p 0.9, with a fresh seed.
     `fast_answer` lists words, one of which may be answered without computing where the logit gap at the ready
     position is at least `gap_threshold`.
     """

@@ -11,6 +11,7 @@ from typing import TypeVar
 import trio
 
 from superfluid.daemon.activity import Activity
+from superfluid.daemon.asking import Answering, Question
 from superfluid.daemon.bus import Ended, Provisional, Subscription
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.use_cases import UseCases
@@ -56,7 +57,9 @@ class Conversation:
                 await self._subscribe(session, cursor, provisional, nursery)
             case requests.Unsubscribe(sub):
                 await self._unsubscribe(sub)
-            case requests.Complete():
+            case requests.Ask():
+                await self._ask(request)
+            case requests.Complete() | requests.Warm():
                 await self._send(await self._unless_gone(lambda: answer(self._cases, request, self._bucket)))
             case _:
                 await self._send(await answer(self._cases, request, self._bucket))
@@ -86,6 +89,28 @@ class Conversation:
         async for event in generation.deltas:
             await self._send(responses.Delta(event))
         await generation.ended.wait()
+
+    async def _ask(self, request: requests.Ask) -> None:
+        question = Question(
+            request.prompt,
+            request.max_tokens,
+            request.params,
+            request.stop,
+            request.fast_answer,
+            request.gap_threshold,
+        )
+        try:
+            async with self._cases.asking.ask(request.session, question) as answering:
+                await self._unless_gone(lambda: self._stream_pieces(answering))
+                said = answering.answer
+        except Refusal as refusal:
+            await self._send(responses.Err(str(refusal)))
+            return
+        await self._send(said)
+
+    async def _stream_pieces(self, answering: Answering) -> None:
+        async for piece in answering.pieces():
+            await self._send(responses.AskPiece(piece))
 
     async def _unless_gone(self, work: Callable[[], Awaitable[_T]]) -> _T:
         """What `work` gives; where the client hangs up meanwhile, stop it and raise BrokenResourceError."""

@@ -6,11 +6,13 @@ import logging
 
 from superfluid.daemon import logging_setup
 from superfluid.daemon.bucket import Bucket
+from superfluid.daemon.conversing import Turn
 from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol import requests, responses
 from superfluid.protocol.refusals import NotInThisBuild, Refusal
 from superfluid.protocol.requests import Request
 from superfluid.protocol.responses import Response
+from superfluid.sessions.decide import check_role
 
 _LOG = logging.getLogger("superfluid.dispatch")
 
@@ -93,7 +95,21 @@ async def _answer(cases: UseCases, request: Request, bucket: Bucket) -> Response
             return responses.Text(cases.watching.metrics().decode())
         case requests.Status():
             return cases.watching.status()
-        case requests.Generate() | requests.Subscribe() | requests.Unsubscribe():
+        case requests.FlashAdd(session, query, flash_tokens):
+            return responses.Flash(await cases.flashing.add(session, query, flash_tokens))
+        case requests.FlashList(session):
+            return responses.Flashes(*await cases.flashing.list(session))
+        case requests.FlashRemove(session, flash):
+            return responses.FlashGone(flash, await cases.flashing.remove(session, flash))
+        case requests.Warm(session, turns):
+            return await cases.turning.warm(session, tuple(Turn(check_role(role), text) for role, text in turns))
+        case (
+            requests.Generate()
+            | requests.Subscribe()
+            | requests.Unsubscribe()
+            | requests.Ask()
+            | requests.FeedSubscribe()
+        ):
             raise AssertionError("streams are the transport's own")
         case _:
             raise NotInThisBuild(type(request).__name__)

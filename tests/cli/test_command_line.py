@@ -34,7 +34,9 @@ def every_command() -> Iterator[tuple[tuple[str, ...], Any, typer.Context]]:
 
 
 COMMANDS = {path: (command, ctx) for path, command, ctx in every_command()}
-SESSION_COMMANDS = sorted(path for path in COMMANDS if path[:1] == ("session",) and len(path) == 2)
+SESSION_COMMANDS = sorted(
+    path for path, (command, _) in COMMANDS.items() if path[:1] == ("session",) and not isinstance(command, LazyGroup)
+)
 OFFLINE = ("check",)
 
 
@@ -67,7 +69,7 @@ def test_aliases_are_not_listed(cli: Cli) -> None:
     assert "inspect" not in cli("session", "--help").out
 
 
-@pytest.mark.parametrize("path", [(), ("session",)])
+@pytest.mark.parametrize("path", [(), ("session",), ("session", "flash")])
 def test_no_command_is_an_overview_on_stderr(cli: Cli, path: tuple[str, ...]) -> None:
     ran = cli(*path)
     assert (ran.code, ran.out) == (2, "")
@@ -93,7 +95,11 @@ def test_version(cli: Cli, word: str) -> None:
         ),
         (("serve", "--gpu-layer=3"), "no such option: --gpu-layer; did you mean --gpu-layers"),
         (("session", "read"), "missing argument 'ID'"),
-        (("session", "read", "x"), "invalid value for 'ID': expected a session id, which is a whole number"),
+        (("session", "read", "x y"), "invalid value for 'ID': expected a session's id or name, got 'x y'"),
+        (("session", "read", "9" * 30), "invalid value for 'ID': expected a session id, which is a whole number"),
+        (("session", "name", "1", "22"), "invalid value for 'NAME': expected a name of up to 128 letters, digits"),
+        (("session", "ask", "1", "x", "--seed", "3"), "--seed is of no use without --temperature"),
+        (("session", "flash", "remove", "1", "x"), "invalid value for 'QUERY': expected a whole number from 1"),
         (("session", "read", "-1"), "no such option: -1"),
         (("session", "read", "1.5"), "invalid value for 'ID'"),
         (("session", "read", "1", "2"), "got unexpected extra argument(s) (2)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +23,7 @@ Tokens = Annotated[
 
 
 def append(
-    session: options.SessionId,
+    session: options.Session,
     text: options.Text = None,
     file: options.File = None,
     tokens: Tokens = None,
@@ -33,21 +34,22 @@ def append(
 
     Raw text goes to the model as it is, without the template of a message; with --role it is a message.
     """
-    request = _request(session, text, file, tokens, role)
-    with options.connect(socket) as client:
-        terminal.line(str(client.ask(request, responses.Committed).event.event_id))
+    request = _request(text, file, tokens, role)
+    with options.reach(session, socket) as (client, id_):
+        terminal.line(str(client.ask(dataclasses.replace(request, session=id_), responses.Committed).event.event_id))
 
 
 def _request(
-    session: int, text: str | None, file: Path | None, tokens: list[str] | None, role: int | None
+    text: str | None, file: Path | None, tokens: list[str] | None, role: int | None
 ) -> requests.Append | requests.AppendMessage:
+    """The request, its session still to be filled in: a bad command line is refused before anybody is asked."""
     if tokens:
         if text is not None or file is not None or role is not None:
             raise UsageError("--tokens goes with neither TEXT nor --file nor --role")
-        return requests.Append(session, None, _span(tokens))
+        return requests.Append(0, None, _span(tokens))
     if role is not None:
-        return requests.AppendMessage(session, role, message(text, file))
-    return requests.Append(session, raw_text(text, file), ())
+        return requests.AppendMessage(0, role, message(text, file))
+    return requests.Append(0, raw_text(text, file), ())
 
 
 def _span(tokens: list[str]) -> tuple[int, ...]:

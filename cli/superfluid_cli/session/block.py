@@ -22,7 +22,7 @@ def _kind(text: str) -> int:
 
 
 def block(
-    session: options.SessionId,
+    session: options.Session,
     kind: Annotated[int, typer.Argument(metavar="KIND", parser=_kind, help=f"One of {', '.join(_KINDS)}.")],
     text: options.Text = None,
     file: options.File = None,
@@ -34,6 +34,6 @@ def block(
 ) -> None:
     """Append a block, whose payload is TEXT, to a session, and print the new event's id."""
     payload = raw_text(text, file)
-    with options.connect(socket) as client:
-        reply = client.ask(requests.AppendBlock(session, role, kind, payload), responses.Committed)
+    with options.reach(session, socket) as (client, id_):
+        reply = client.ask(requests.AppendBlock(id_, role, kind, payload), responses.Committed)
     terminal.line(str(reply.event.event_id))

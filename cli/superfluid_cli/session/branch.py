@@ -17,7 +17,7 @@ _PREFIX = "Keep the events before N."
 
 
 def fork(
-    session: options.SessionId,
+    session: options.Session,
     at: Annotated[
         int | None, typer.Option("--at", metavar="N", parser=values.event_id, help=f"{_PREFIX} Default: all.")
     ] = None,
@@ -25,24 +25,24 @@ def fork(
     socket: options.Socket = None,
 ) -> None:
     """Fork a session and print the new one's id. The parent stays as it is."""
-    with options.connect(socket) as client:
-        point = client.summary(session).events if at is None else at
-        params = None if seed is None else _reseeded(client, session, seed)
-        _print_created(client, requests.Fork(session, point, params))
+    with options.reach(session, socket) as (client, id_):
+        point = client.summary(id_).events if at is None else at
+        params = None if seed is None else _reseeded(client, id_, seed)
+        _print_created(client, requests.Fork(id_, point, params))
 
 
 def trim(
-    session: options.SessionId,
+    session: options.Session,
     to: Annotated[int, typer.Option("--to", metavar="N", parser=values.event_id, help=_PREFIX)],
     socket: options.Socket = None,
 ) -> None:
     """Make a session of the events before N and print its id."""
-    with options.connect(socket) as client:
-        _print_created(client, requests.Trim(session, to))
+    with options.reach(session, socket) as (client, id_):
+        _print_created(client, requests.Trim(id_, to))
 
 
 def edit(
-    session: options.SessionId,
+    session: options.Session,
     event: Annotated[int, typer.Argument(metavar="EVENT", parser=values.event_id, help="The message's event id.")],
     text: options.Text = None,
     file: options.File = None,
@@ -50,15 +50,15 @@ def edit(
 ) -> None:
     """Make a session in which one message reads TEXT and nothing follows it, and print its id."""
     words = message(text, file)
-    with options.connect(socket) as client:
-        rest = client.read(session, event)
-        role = _role_of(rest, session, event)
+    with options.reach(session, socket) as (client, id_):
+        rest = client.read(id_, event)
+        role = _role_of(rest, id_, event)
         change = records.Replace(event, event + len(rest), role, words)
-        _print_created(client, requests.Rebase(session, (change,), None))
+        _print_created(client, requests.Rebase(id_, (change,), None))
 
 
 def rebase(
-    session: options.SessionId,
+    session: options.Session,
     drop: Annotated[
         list[str] | None, typer.Option("--drop", metavar="A:B", help="Leave out the events A to B - 1. Repeatable.")
     ] = None,
@@ -76,9 +76,9 @@ def rebase(
     if not edits:
         raise UsageError("nothing to do: give --drop A:B or --replace A:B:ROLE:TEXT")
     edits.sort(key=lambda change: change.from_)
-    with options.connect(socket) as client:
-        params = None if seed is None else _reseeded(client, session, seed)
-        _print_created(client, requests.Rebase(session, tuple(edits), params))
+    with options.reach(session, socket) as (client, id_):
+        params = None if seed is None else _reseeded(client, id_, seed)
+        _print_created(client, requests.Rebase(id_, tuple(edits), params))
 
 
 def _print_created(client: Client, request: requests.Request) -> None:

@@ -22,8 +22,8 @@ _PROMPT = "> "
 
 def chat(
     session: Annotated[
-        int | None,
-        typer.Argument(metavar="ID", parser=values.session_id, help="The session. Default: a new one."),
+        values.IdOrName | None,
+        typer.Argument(metavar="ID", parser=values.session_ref, help="The session. Default: a new one."),
     ] = None,
     system: System = None,
     max_tokens: options.MaxTokens = 1024,
@@ -38,14 +38,15 @@ def chat(
     lines = _Lines()
     with options.connect(socket) as client:
         if session is None:
-            session = create(client, sampling.sampling(None, 0.95, 0.0, 0, None, False), opening)
+            id_ = create(client, sampling.sampling(None, 0.95, 0.0, 0, None, False), opening)
         else:
-            client.summary(session)
-    terminal.note(f"session {session}; Ctrl-C stops a reply, Ctrl-D or /quit leaves")
+            id_ = client.id_of(session)
+            client.summary(id_)
+    terminal.note(f"session {id_}; Ctrl-C stops a reply, Ctrl-D or /quit leaves")
     while (line := lines.next()) is not None:
         if line.strip():
-            _turn(session, line, max_tokens, socket)
-    terminal.note(f"`superfluid session chat {session}` goes on with it")
+            _turn(id_, line, max_tokens, socket)
+    terminal.note(f"`superfluid session chat {session or id_}` goes on with it")
 
 
 def _turn(session: int, line: str, max_tokens: int, socket: Path | None) -> None:

@@ -61,7 +61,7 @@ Egress = Annotated[
 
 
 def export(
-    session: options.SessionId,
+    session: options.Session,
     format_: Format = "jsonl",
     out: Out = None,
     include_content: Content = False,
@@ -80,16 +80,16 @@ def export(
         raise UsageError("--endpoint and --out exclude each other")
     if endpoint is not None and include_content and not allow_content_egress:
         raise UsageError("--include-content would send texts to another machine; --allow-content-egress lets it")
-    with options.connect(socket) as client:
-        events = _log(client, session)
+    with options.reach(session, socket) as (client, id_):
+        events = _log(client, id_)
     if endpoint is not None:
-        _send(endpoint, _trace(session, events, include_content, model))
+        _send(endpoint, _trace(id_, events, include_content, model))
         return
-    lines = _LINES[format_](session, events, include_content, model)
+    lines = _LINES[format_](id_, events, include_content, model)
     if out is None:
         terminal.lines(lines)
     else:
-        _write(out / f"session-{session}.{_FORMATS[format_]}", lines)
+        _write(out / f"session-{id_}.{_FORMATS[format_]}", lines)
 
 
 def _log(client: Client, session: int) -> tuple[records.Event, ...]:

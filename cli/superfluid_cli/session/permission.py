@@ -19,7 +19,7 @@ Request = Annotated[
 
 
 def ask_permission(
-    session: options.SessionId,
+    session: options.Session,
     text: options.Text = None,
     file: options.File = None,
     call: Call = 0,
@@ -28,18 +28,18 @@ def ask_permission(
     """Put a question to whoever decides, and print the request's id. The session generates nothing until it is
     answered."""
     words = message(text, file)
-    with options.connect(socket) as client:
-        reply = client.ask(requests.RequestPermission(session, call, words), responses.Committed)
+    with options.reach(session, socket) as (client, id_):
+        reply = client.ask(requests.RequestPermission(id_, call, words), responses.Committed)
     terminal.line(str(reply.event.event_id))
 
 
 def permit(
-    session: options.SessionId,
+    session: options.Session,
     request: Request,
     deny: Annotated[bool, typer.Option("--deny", help="Say no.")] = False,
     socket: options.Socket = None,
 ) -> None:
     """Answer a request for permission with yes, or with no, and print the new event's id."""
-    with options.connect(socket) as client:
-        reply = client.ask(requests.RespondPermission(session, request, not deny), responses.Committed)
+    with options.reach(session, socket) as (client, id_):
+        reply = client.ask(requests.RespondPermission(id_, request, not deny), responses.Committed)
     terminal.line(str(reply.event.event_id))

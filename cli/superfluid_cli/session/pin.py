@@ -15,17 +15,17 @@ Time = Annotated[
 ]
 
 
-def pin(session: options.SessionId, time: Time, socket: options.Socket = None) -> None:
+def pin(session: options.Session, time: Time, socket: options.Socket = None) -> None:
     """Keep a session's KV before that of others, and print until when; in a pipe as Unix time in milliseconds.
 
     A pin replaces the session's earlier one.
     """
-    with options.connect(socket) as client:
-        deadline = client.ask(requests.Pin(session, time), responses.Pinned).deadline_unix_ms
+    with options.reach(session, socket) as (client, id_):
+        deadline = client.ask(requests.Pin(id_, time), responses.Pinned).deadline_unix_ms
     terminal.line(events.moment(deadline) if terminal.on_terminal(sys.stdout) else str(deadline))
 
 
-def unpin(session: options.SessionId, socket: options.Socket = None) -> None:
+def unpin(session: options.Session, socket: options.Socket = None) -> None:
     """Keep a session's KV no longer than that of others."""
-    with options.connect(socket) as client:
-        client.ask(requests.Pin(session, 0), responses.Pinned)
+    with options.reach(session, socket) as (client, id_):
+        client.ask(requests.Pin(id_, 0), responses.Pinned)

@@ -14,7 +14,7 @@ from superfluid_cli.exits import Exit, UsageError
 
 
 def purge(
-    session: options.SessionId,
+    session: options.Session,
     cascade: Annotated[bool, typer.Option("--cascade", help="Purge everything forked from it, too.")] = False,
     reroot: Annotated[
         bool, typer.Option("--reroot", help="Keep its forks, with what they inherited. The default.")
@@ -27,13 +27,13 @@ def purge(
         raise UsageError("--cascade and --reroot exclude each other")
     if not yes and not terminal.on_terminal(sys.stdin):
         raise UsageError("purge cannot be undone; give --yes where nobody can be asked")
-    with options.connect(socket) as client:
-        known = client.summary(session)
+    with options.reach(session, socket) as (client, id_):
+        known = client.summary(id_)
         if not yes and not _agreed(known, cascade):
             terminal.note("nothing was purged")
             return Exit.FAILURE
         mode = PurgeMode.CASCADE if cascade else PurgeMode.REROOT
-        purged = client.ask(requests.Purge(session, known.generation, mode), responses.Purged).sessions
+        purged = client.ask(requests.Purge(id_, known.generation, mode), responses.Purged).sessions
     terminal.lines([str(gone) for gone in purged])
     return Exit.OK
 

@@ -24,14 +24,14 @@ Divisor = Annotated[
 
 
 def qos(
-    session: options.SessionId,
+    session: options.Session,
     class_: Class,
     batch_invariant: BatchInvariant = False,
     socket: options.Socket = None,
 ) -> None:
     """Set the scheduling class of a session, from its next reply on."""
-    with options.connect(socket) as client:
-        client.ask(requests.SetQos(session, class_, batch_invariant), responses.Committed)
+    with options.reach(session, socket) as (client, id_):
+        client.ask(requests.SetQos(id_, class_, batch_invariant), responses.Committed)
 
 
 def background_rate(divisor: Divisor, socket: options.Socket = None) -> None:

@@ -11,7 +11,7 @@ from superfluid_cli.reply import stream_reply
 
 
 def say(
-    session: options.SessionId,
+    session: options.Session,
     text: options.Text = None,
     file: options.File = None,
     max_tokens: options.MaxTokens = 1024,
@@ -19,22 +19,22 @@ def say(
 ) -> int:
     """Say something as the user and print the reply as it comes. Ctrl-C stops the reply."""
     words = message(text, file)
-    with options.connect(socket) as client:
-        kept = client.ask(requests.AppendMessage(session, Role.USER, words), responses.Committed).event.event_id
+    with options.reach(session, socket) as (client, id_):
+        kept = client.ask(requests.AppendMessage(id_, Role.USER, words), responses.Committed).event.event_id
         try:
-            return stream_reply(client, session, max_tokens)
+            return stream_reply(client, id_, max_tokens)
         except ServerSaid:
             terminal.note(f"the message is kept as event {kept}; `session trim {session} --to {kept}` leaves it out")
             raise
 
 
-def generate(session: options.SessionId, max_tokens: options.MaxTokens = 1024, socket: options.Socket = None) -> int:
+def generate(session: options.Session, max_tokens: options.MaxTokens = 1024, socket: options.Socket = None) -> int:
     """Continue a reply that was cut, or answer what was appended. Ctrl-C stops the reply."""
-    with options.connect(socket) as client:
-        return stream_reply(client, session, max_tokens)
+    with options.reach(session, socket) as (client, id_):
+        return stream_reply(client, id_, max_tokens)
 
 
-def cancel(session: options.SessionId, socket: options.Socket = None) -> None:
+def cancel(session: options.Session, socket: options.Socket = None) -> None:
     """Stop the generation that is running in a session."""
-    with options.connect(socket) as client:
-        client.ask(requests.Cancel(session), responses.Cancelling)
+    with options.reach(session, socket) as (client, id_):
+        client.ask(requests.Cancel(id_), responses.Cancelling)

@@ -9,10 +9,10 @@ from superfluid_cli import events, options, tables, terminal, values
 from superfluid_cli.reply import ending
 
 
-def show(session: options.SessionId, json: options.Json = False, socket: options.Socket = None) -> None:
+def show(session: options.Session, json: options.Json = False, socket: options.Socket = None) -> None:
     """Show everything about a session: its state, then its events. With --json, one object."""
-    with options.connect(socket) as client:
-        inspection = client.ask(requests.Inspect(session), responses.Inspection).inspection
+    with options.reach(session, socket) as (client, id_):
+        inspection = client.ask(requests.Inspect(id_), responses.Inspection).inspection
     if json:
         terminal.line(_pretty(inspection))
         return

@@ -22,21 +22,21 @@ def _outcome(text: str) -> int:
     return _OUTCOMES[text.lower()]
 
 
-def tools(session: options.SessionId, json: options.Json = False, socket: options.Socket = None) -> None:
+def tools(session: options.Session, json: options.Json = False, socket: options.Socket = None) -> None:
     """List the tool calls that wait for a result: call, tool, arguments. With --json, one object a line."""
-    with options.connect(socket) as client:
-        calls = client.ask(requests.OpenToolCalls(session), responses.ToolCalls).calls
+    with options.reach(session, socket) as (client, id_):
+        calls = client.ask(requests.OpenToolCalls(id_), responses.ToolCalls).calls
     if json:
         _print_json([{"call_id": call, "name": name, "arguments": arguments} for call, name, arguments in calls])
     else:
         tables.show_table(_OPEN, [(str(call), name, text) for call, name, text in calls], flexible="arguments")
 
 
-def ledger(session: options.SessionId, json: options.Json = False, socket: options.Socket = None) -> None:
+def ledger(session: options.Session, json: options.Json = False, socket: options.Socket = None) -> None:
     """List all tool calls of a session and how each stands: call, tool, state, when its lease ends, results that came
     too late, arguments. With --json, one object a line."""
-    with options.connect(socket) as client:
-        entries = client.ask(requests.Ledger(session), responses.Ledger).entries
+    with options.reach(session, socket) as (client, id_):
+        entries = client.ask(requests.Ledger(id_), responses.Ledger).entries
     if json:
         from superfluid.protocol import jsonform
 
@@ -46,7 +46,7 @@ def ledger(session: options.SessionId, json: options.Json = False, socket: optio
 
 
 def result(
-    session: options.SessionId,
+    session: options.Session,
     call: options.CallId,
     text: options.Text = None,
     file: options.File = None,
@@ -54,13 +54,13 @@ def result(
 ) -> None:
     """Answer a tool call, and print the new event's id. `session generate` goes on from there."""
     content = message(text, file)
-    with options.connect(socket) as client:
-        reply = client.ask(requests.AppendToolResult(session, call, content), responses.Committed)
+    with options.reach(session, socket) as (client, id_):
+        reply = client.ask(requests.AppendToolResult(id_, call, content), responses.Committed)
     terminal.line(str(reply.event.event_id))
 
 
 def outcome(
-    session: options.SessionId,
+    session: options.Session,
     call: options.CallId,
     how: Annotated[int, typer.Argument(metavar="OUTCOME", parser=_outcome, help="failed or cancelled.")],
     note: Annotated[str, typer.Argument(metavar="NOTE", help="What happened, for the log.", show_default=False)] = "",
@@ -68,15 +68,15 @@ def outcome(
 ) -> None:
     """End a tool call without a result, and print the new event's id. The model sees nothing of it."""
     words = raw_text(note, None) if note else ""
-    with options.connect(socket) as client:
-        reply = client.ask(requests.AppendToolOutcome(session, call, how, words), responses.Committed)
+    with options.reach(session, socket) as (client, id_):
+        reply = client.ask(requests.AppendToolOutcome(id_, call, how, words), responses.Committed)
     terminal.line(str(reply.event.event_id))
 
 
-def cancel_call(session: options.SessionId, call: options.CallId, socket: options.Socket = None) -> None:
+def cancel_call(session: options.Session, call: options.CallId, socket: options.Socket = None) -> None:
     """Ask whoever runs a tool call to stop it, and print the new event's id. The call stays open."""
-    with options.connect(socket) as client:
-        reply = client.ask(requests.RequestToolCancel(session, call), responses.Committed)
+    with options.reach(session, socket) as (client, id_):
+        reply = client.ask(requests.RequestToolCancel(id_, call), responses.Committed)
     terminal.line(str(reply.event.event_id))
 
 

@@ -17,17 +17,17 @@ Provisional = Annotated[
 
 
 def watch(
-    session: options.SessionId,
+    session: options.Session,
     cursor: options.Cursor = 0,
     provisional: Provisional = False,
     json: options.Json = False,
     socket: options.Socket = None,
 ) -> None:
     """Print a session's events from event N on, then new ones as they are committed, until Ctrl-C."""
-    with options.connect(socket) as client, Alert(client):
+    with options.reach(session, socket) as (client, id_), Alert(client):
         ended = ""
         while ended in ("", "lagged"):  # a reader too slow for the daemon's queue starts again where it was
-            cursor, ended = _follow(client, session, cursor, provisional, json)
+            cursor, ended = _follow(client, id_, cursor, provisional, json)
     terminal.note(f"session {session}: {terminal.shown(ended)}")
 
 

@@ -27,7 +27,7 @@ from superfluid.transports.web.refusals import encoded, say
 async def rpc(cases: UseCases, bucket: Bucket, headers: Headers, receive: Receive, send: Send) -> None:
     """`bucket` meters completions. Raises Refused and `body.Gone`."""
     request = await bodies.read(headers, receive, _request)
-    if isinstance(request, requests.Complete):
+    if isinstance(request, requests.Complete | requests.Warm):
         response = await _unless_gone(receive, lambda: answer(cases, request, bucket))
     else:
         response = await _response(cases, request, bucket)

@@ -1,0 +1,188 @@
+"""What a push keeps and sends again, whatever happens to daemon and connection between two steps."""
+
+import itertools
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from superfluid_cli.push.outbox import BATCH_ENTRIES, MOST_BYTES, Acknowledgement, Outbox, Standing
+
+
+class Feed:
+    """A session as one or more daemons keep it."""
+
+    def __init__(self):
+        self.ingested = []
+        self.restart()
+
+    def restart(self):
+        self.queue = []
+        self.run = object()
+        self.base = self.total = len(self.ingested)
+
+    def push(self, entries):
+        self.queue += entries
+        self.total += len(entries)
+
+    def ingest(self, count):
+        self.ingested += self.queue[:count]
+        del self.queue[:count]
+
+    def acknowledgement(self):
+        return Acknowledgement(0, 0, len(self.queue), self.total, 0, 0, len(self.ingested))
+
+    def standing(self):
+        return Standing(len(self.ingested), self.total, 0, id(self.run), self.base)
+
+
+class Pushing(RuleBasedStateMachine):
+    """One producer, whose connection breaks at any point and whose daemon dies at any point."""
+
+    def __init__(self):
+        super().__init__()
+        self.feed = Feed()
+        self.runs = [self.feed.run]  # kept: an id is used again once its object is gone
+        self.outbox = Outbox()
+        self.outbox.connect(self.feed.standing())
+        self.connected = True
+        self.numbers = itertools.count()
+        self.added = []
+
+    @rule(count=st.integers(1, 5))
+    def add(self, count):
+        for number in itertools.islice(self.numbers, count):
+            self.outbox.add(f"{number}")
+            self.added.append(f"{number}")
+
+    @precondition(lambda self: self.connected and self.outbox.unsent)
+    @rule(arrives=st.booleans(), answered=st.booleans())
+    def push(self, arrives, answered):
+        batch = self.outbox.batch()
+        if arrives or answered:
+            self.feed.push(batch)
+        if answered:
+            self.outbox.acknowledge(self.feed.acknowledgement())
+        else:
+            self.connected = False
+
+    @rule(count=st.integers(1, 9))
+    def ingest(self, count):
+        self.feed.ingest(count)
+
+    @precondition(lambda self: self.connected)
+    @rule()
+    def look(self):
+        self.outbox.look(self.feed.standing())
+
+    @rule()
+    def die(self):
+        self.feed.restart()
+        self.runs.append(self.feed.run)
+        self.connected = False
+
+    @rule()
+    def break_off(self):
+        self.connected = False
+
+    @precondition(lambda self: not self.connected)
+    @rule()
+    def connect(self):
+        self.outbox.connect(self.feed.standing())
+        self.connected = True
+
+    @invariant()
+    def nothing_is_lost_twice_or_out_of_order(self):
+        self.check(self.feed.ingested + self.feed.queue)
+
+    def check(self, there):
+        assert there == self.added[: len(there)]
+        assert len(self.feed.ingested) + len(self.outbox) >= len(self.added)
+
+    def teardown(self):
+        if not self.connected:
+            self.connect()
+        while self.outbox.unsent:
+            self.push(arrives=True, answered=True)
+        self.feed.ingest(len(self.feed.queue))
+        self.look()
+        assert len(self.outbox) == 0
+        self.finished()
+
+    def finished(self):
+        assert self.feed.ingested == self.added
+        assert self.outbox.acknowledged == len(self.added)
+
+
+class PushingInCompany(Pushing):
+    """As before, while somebody else is known to push: what is ours may arrive twice, but does arrive."""
+
+    def __init__(self):
+        super().__init__()
+        self.feed.push(["other"])
+        self.add(1)
+        self.push(arrives=True, answered=True)
+
+    @precondition(lambda self: self.connected)
+    @rule()
+    def die(self):
+        super().die()
+
+    @rule(count=st.integers(1, 3))
+    def others_push(self, count):
+        self.feed.push(["other"] * count)
+
+    def check(self, there):
+        assert set(self.added) <= set(there) | {*self.kept()}
+
+    def kept(self):
+        return self.outbox.undelivered(connected=False)
+
+    def finished(self):
+        ours = [entry for entry in self.feed.ingested if entry != "other"]
+        assert list(dict.fromkeys(ours)) == self.added
+
+
+TestPushing = Pushing.TestCase
+TestPushing.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestPushingInCompany = PushingInCompany.TestCase
+TestPushingInCompany.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+def connected():
+    outbox = Outbox()
+    outbox.connect(Standing(0, 0, 0, 1, 0))
+    return outbox
+
+
+def test_a_batch_is_bounded():
+    outbox = connected()
+    for _ in range(BATCH_ENTRIES + 1):
+        outbox.add("x")
+    assert len(outbox.batch()) == BATCH_ENTRIES
+
+
+def test_one_long_entry_is_a_batch_and_fills_the_box():
+    outbox = connected()
+    outbox.add("x" * MOST_BYTES)
+    outbox.add("y")
+    assert outbox.full
+    assert outbox.batch() == ("x" * MOST_BYTES,)
+
+
+def test_bytes_are_counted_as_they_are_stored():
+    outbox = connected()
+    outbox.add("é" * (MOST_BYTES // 2 - 1))
+    assert not outbox.full
+    outbox.add("")
+    assert outbox.full
+
+
+def test_drops_are_counted_over_a_restart():
+    outbox = connected()
+    outbox.add("x")
+    outbox.batch()
+    outbox.acknowledge(Acknowledgement(1, 0, 0, 1, 2, 0, 1))
+    outbox.connect(Standing(1, 1, 1, 2, 1))
+    outbox.look(Standing(1, 1, 4, 2, 1))
+    assert outbox.dropped == 5
