@@ -22,40 +22,49 @@ _BETWEEN = (
 """What stands between two texts of the model, so that no secret reaches across."""
 
 
+_DATA = -1
+"""The run of what is pushed, beside those of the channels."""
+
+
 class Disclosure:
-    """The texts of a log. What the model draws comes in pieces: those of one run are looked at together."""
+    """The texts of a log. What the model draws comes in pieces, and so does what is pushed line by line: those of one
+    run are looked at together."""
 
     def __init__(self, events: Sequence[records.Event], content: bool) -> None:
         self.content = content
-        self._pieces: dict[int, str] = {}
-        runs: dict[int, list[records.Event]] = {}
+        self._clean: dict[tuple[int, int], str] = {}
+        runs: dict[int, list[tuple[int, int, str]]] = {}
         for event in events:
-            if isinstance(event.body, _BETWEEN):
-                self._close(runs)
-            elif isinstance(event.body, records.Generated):
-                runs.setdefault(event.body.channel, []).append(event)
-            elif isinstance(event.body, records.Appended):
-                runs.setdefault(Channel.TEXT, []).append(event)
+            match event.body:
+                case records.Generated(channel=channel, text=text):
+                    runs.setdefault(channel, []).append((event.event_id, 0, text))
+                case records.Appended(text=str(text)):
+                    runs.setdefault(Channel.TEXT, []).append((event.event_id, 0, text))
+                case records.Ingested(entries=entries):
+                    lines = [(event.event_id, place, f"{entry.text}\n") for place, entry in enumerate(entries)]
+                    runs.setdefault(_DATA, []).extend(lines)
+                case body if isinstance(body, _BETWEEN):
+                    self._close(runs)
         self._close(runs)
 
     def shown(self, text: str) -> Any:
         """A text of its own, as JSON."""
         return self._limited(redact(text)) if self.content else sized(text)
 
-    def piece(self, event: records.Event, text: str) -> Any:
-        """The text of an event that may go on in the next ones, as JSON."""
-        if not self.content or event.event_id not in self._pieces:
-            return self.shown(text)
-        return self._limited(self._pieces[event.event_id])
+    def piece(self, event: records.Event, place: int, text: str) -> Any:
+        """The text at a place of an event, which may go on in the next ones, as JSON."""
+        if not self.content:
+            return sized(text)
+        return self._limited(self._clean[event.event_id, place].removesuffix("\n" if not text.endswith("\n") else ""))
 
     def whole(self, events: Sequence[records.Event]) -> str:
         """What several pieces say together."""
-        return self._limited("".join(self._pieces.get(event.event_id, "") for event in events))
+        return self._limited("".join(self._clean.get((event.event_id, 0), "") for event in events))
 
-    def _close(self, runs: dict[int, list[records.Event]]) -> None:
+    def _close(self, runs: dict[int, list[tuple[int, int, str]]]) -> None:
         for run in runs.values():
-            clean = redact_run([getattr(event.body, "text", None) or "" for event in run])
-            self._pieces.update(zip((event.event_id for event in run), clean, strict=True))
+            clean = redact_run([text for _, _, text in run])
+            self._clean.update(((event, place), text) for (event, place, _), text in zip(run, clean, strict=True))
         runs.clear()
 
     def _limited(self, text: str) -> str:

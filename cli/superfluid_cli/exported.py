@@ -13,8 +13,8 @@ from superfluid.protocol import records
 from superfluid_cli.disclosure import Disclosure
 from superfluid_cli.redaction import redact
 
-_OPEN = {("ToolUse", "name"), ("ToolExpired", "reason")}
-"""Words that are no content: what tools are called, and what the daemon says itself."""
+_OPEN = {("Named", "name"), ("ToolUse", "name"), ("ToolExpired", "reason")}
+"""Words that are no content: what sessions and tools are called, and what the daemon says itself."""
 
 _PIECES = (records.Generated, records.Appended)
 _COUNTED = {"span": "tokens", "head": "head_tokens", "prefix": "prefix_events", "edits": "edits"}
@@ -48,12 +48,17 @@ def _fields(record: Any, event: records.Event, texts: Disclosure) -> dict[str, A
         if field.name in _COUNTED:
             fields[_COUNTED[field.name]] = len(value)
         elif isinstance(value, str):
-            if isinstance(record, _PIECES) and record is event.body:
-                fields[name] = texts.piece(event, value)
+            if isinstance(record, _PIECES):
+                fields[name] = texts.piece(event, 0, value)
             elif (type(record).__name__, field.name) in _OPEN:
                 fields[name] = redact(value)
             else:
                 fields[name] = texts.shown(value)
+        elif field.name == "entries":
+            fields[name] = [
+                {"text": texts.piece(event, place, entry.text), "tokens": len(entry.span)}
+                for place, entry in enumerate(value)
+            ]
         elif field.name == "digest":
             fields[name] = f"{value:016x}"
         else:

@@ -27,7 +27,7 @@ _REASONS = {
     Finish.GRAMMAR: "stop",
     Finish.CANCELLED: "cancelled",
 }
-_WITHIN = (records.Generated, records.ToolUse, records.ToolLease, records.ToolParseFailure, records.EpochBump)
+_WITHIN = (records.Generated, records.ToolUse, records.ToolLease, records.ToolParseFailure)
 """Records that may stand in a generation without ending it."""
 
 

@@ -98,6 +98,28 @@ def test_an_event_a_line(cli: Cli, server: FakeServer) -> None:
     assert told[22] == {"type": "epoch_bump"}
 
 
+def test_a_feed(cli: Cli, server: FakeServer) -> None:
+    log = (
+        records.Created(None, PARAMS),
+        records.Named("desk"),
+        records.Ingested(1, (1, 2), (records.Entry("EUR 1.10", (3, 4)), records.Entry("old", ())), 1, 0),
+        records.FlashAdded(1, "up?", 8),
+        records.FlashAnswered(1, "yes", 1, 2.5),
+        records.Restored((1,)),
+    )
+    for content in (False, True):
+        script(server, *log)
+        told = [line["event"] for line in exported(cli, *(["--include-content"] if content else []))]
+        shown = (
+            ("EUR 1.10", "old", "up?", "yes") if content else ({"bytes": 8}, {"bytes": 3}, {"bytes": 3}, {"bytes": 3})
+        )
+        assert told[1] == {"type": "named", "name": "desk"}
+        assert told[2]["entries"] == [{"text": shown[0], "tokens": 2}, {"text": shown[1], "tokens": 0}]
+        assert (told[2]["head_tokens"], told[2]["evicted"]) == (2, 1)
+        assert told[3]["query"] == shown[2]
+        assert (told[4]["value"], told[4]["confidence"]) == (shown[3], 2.5)
+
+
 def test_without_content_nobody_said_anything(cli: Cli, server: FakeServer) -> None:
     for form in ("jsonl", "otlp-jsonl"):
         script(server, *LOG)
@@ -180,6 +202,9 @@ def secretive() -> tuple[list[Any], list[str]]:
             records.MetaUpdated(1, text, None),
             records.Appended(text, (1,)),
             records.GenerationPrompt((1,)),
+            records.FlashAdded(1, text, 8),
+            records.FlashAnswered(1, text, 1, 1.0),
+            *(records.Ingested(1, (), (records.Entry(line, (1,)),), 0, 0) for line in text.splitlines()),
         ]
         # As a model draws it, a few characters a record, beside another channel.
         for at in range(0, len(text), 5):

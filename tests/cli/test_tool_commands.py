@@ -137,3 +137,23 @@ def test_an_unknown_session(
 ) -> None:
     server.expect(request_, responses.Err("unknown session 9"))
     assert cli("session", *arguments) == Ran(4, "", "superfluid: unknown session 9\n")
+
+
+def test_a_new_session_with_tools(cli: Cli, server: FakeServer, folder: Path) -> None:
+    (folder / "one.json").write_text('{"name": "rain"}')
+    (folder / "two.json").write_text('[{"name": "Schnee", "x": "ü"}, {"name": "fog"}]')
+    declared = ('{"name": "rain"}', '{"name": "Schnee", "x": "ü"}', '{"name": "fog"}')
+    files = ("--tool", str(folder / "one.json"), "--tool", str(folder / "two.json"))
+    for system in (None, "Be brief."):
+        server.expect(lambda it: isinstance(it, requests.Create), responses.Created(3))
+        server.expect(requests.AppendSystem(3, system, declared), committed(1, records.Message(0, "", (1,))))
+        words = () if system is None else ("--system", system)
+        assert cli("session", "new", *files, *words) == Ran(0, "3\n", "")
+    (folder / "bad.json").write_text("{")
+    for bad, message in (
+        (str(folder / "bad.json"), "is not JSON"),
+        ("/nowhere/t", "--tool /nowhere/t: No such file"),
+    ):
+        ran = cli("session", "new", "--tool", bad)
+        assert ran.code == 2
+        assert message in ran.err
