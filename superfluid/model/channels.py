@@ -107,6 +107,8 @@ class ChannelSplitter:
         self._by_text = {b.opening.text: b for b in channels.blocks if b.opening.token is None}
         self._stream = TextStream()
         self._block: Block | None = None
+        self._leads = self._first_letters()
+        """what the markers begin with that are spelled where the reply stands"""
         self._held = ""
         """text of the current channel that may yet be a marker"""
         self._fresh = True
@@ -131,7 +133,7 @@ class ChannelSplitter:
 
     def enter(self, block: Block) -> None:
         """Begin inside a block."""
-        self._block = block
+        self._stand_in(block)
 
     def restore(self, tokens: Iterable[int]) -> None:
         """Bring a fresh splitter to where it was after these tokens of the turn. They come out of no run again."""
@@ -195,6 +197,9 @@ class ChannelSplitter:
         while self._held:
             if self._bare and self._fresh and self._block is None and not self._decide_bare():
                 return
+            if not any(lead in self._held for lead in self._leads):
+                self._emit_up_to(len(self._held))
+                return
             markers = self._markers()
             places = [(at, -len(marker), marker) for marker in markers if (at := self._held.find(marker)) >= 0]
             if not places:
@@ -227,6 +232,13 @@ class ChannelSplitter:
         closing = self._block.closing
         return () if closing is None or closing.token is not None else (closing.text,)
 
+    def _first_letters(self) -> frozenset[str]:
+        return frozenset(marker[0] for marker in self._markers())
+
+    def _stand_in(self, block: Block | None) -> None:
+        self._block = block
+        self._leads = self._first_letters()
+
     def _overlap(self, markers: Iterable[str]) -> int:
         """How many characters at the end of what is held begin a marker."""
         most = max((min(len(marker) - 1, len(self._held)) for marker in markers), default=0)
@@ -237,7 +249,7 @@ class ChannelSplitter:
 
     def _open(self, block: Block) -> None:
         self._end_run()
-        self._block = block
+        self._stand_in(block)
         self._call = []
         self._place()
 
@@ -245,7 +257,8 @@ class ChannelSplitter:
         self._place()
         called = self.channel is Channel.TOOL_CALL
         self._end_run(call="".join(self._call) if called else None)
-        self._block, self._call = None, []
+        self._stand_in(None)
+        self._call = []
 
     # ---- runs
 

@@ -149,8 +149,11 @@ def test_a_rebase_keeps_calls_under_new_ids(client, one):
     orphan = client.ask(requests.Rebase(session, (records.Drop(call, call + 1),), None), responses.Created).session
     assert records.Message in {type(body) for body in bodies_of(client, orphan, call)}
     assert ledger(client, orphan) == {}
-    reopened = client.ask(requests.Rebase(session, (records.Drop(head - 1, head),), None), responses.Created).session
-    assert open_calls(client, reopened) in ([], [call])
+    edits = (records.Replace(2, 3, 1, "Is it wet?"), records.Drop(head - 1, head))
+    reopened = client.ask(requests.Rebase(session, edits, None), responses.Created).session
+    (again,) = open_calls(client, reopened)
+    result(client, reopened, again, "12 °C, rain")
+    assert tokens_of(client, reopened) == tokens_of(client, edited)
 
 
 def test_a_purge_closes_open_calls(client, one):

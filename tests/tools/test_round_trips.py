@@ -59,3 +59,16 @@ def test_there_and_back_whole_and_cut_after_every_token(daemon):
         assert [body for body in cut if isinstance(body, records.ToolUse | records.ToolParseFailure)] == [use]
         assert [text_of(cut, channel) for channel in range(3)] == [text_of(bodies, channel) for channel in range(3)]
         assert outline(cut)[5:] == outline(bodies_of(client, session))[5 : len(outline(cut))]
+
+
+def test_a_header_that_opens_the_reasoning(tmp_path):
+    model = scripted.write(tmp_path, tool_templates.ALWAYS_REASONS, {"Think.": "hm</think>\n\nYes."})
+    with Daemon(tmp_path, **model) as daemon, daemon.client() as client:
+        whole, pieces = asked(client, "Think."), asked(client, "Think.")
+        assert generate(client, whole, 50).finish == 1
+        while generate(client, pieces, 1).finish != 1:
+            assert len(bodies_of(client, pieces)) < 100
+        for session in (whole, pieces):
+            bodies = bodies_of(client, session)
+            assert (text_of(bodies, 1), text_of(bodies)) == ("hm", "\n\nYes.")
+            assert outline(bodies)[-2:] == ["R", "t"]
