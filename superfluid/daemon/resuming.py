@@ -40,6 +40,11 @@ class Draught:
         self.put(*(ToolExpired(call_id, "rewound") for call_id, _ in self.state.open_calls))
         self.put(Rewound(messages, version))
 
+    @property
+    def detached(self) -> int:
+        """How many entries a rewind took out."""
+        return len(self.state.feed.detached)
+
     def restore(self) -> None:
         """Put data that a rewind took out on the input again."""
         if self.state.feed.detached:

@@ -20,9 +20,9 @@ from superfluid.daemon.generating import Generating
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.resuming import Draught
 from superfluid.daemon.served import ServedModel
-from superfluid.protocol.codes import Finish, Qos, Role
+from superfluid.protocol.codes import Channel, Finish, Qos, Role
 from superfluid.protocol.feed_responses import Warmed
-from superfluid.protocol.records import GenerationFingerprint, GenerationPrompt
+from superfluid.protocol.records import Generated, GenerationFingerprint, GenerationPrompt
 from superfluid.protocol.refusals import EmptySession, PermissionPending, ProtocolRefusal, SessionBusy, ShuttingDown
 from superfluid.protocol.ticks import pack
 from superfluid.sessions import decide
@@ -114,9 +114,13 @@ class Turning:
                 return
             draught = Draught(self._book, self._model, state)
             draught.rewind(last, state.feed.version)
-            draught.restore()
+            answers_data = any(start < state.said[last].start for start, _ in state.feed.entries[-draught.detached :])
+            if draught.detached and answers_data:
+                draught.restore()
             await draught.say(Role.ASSISTANT, text)
-            await self._book.commit_one(state, *draught.bodies)
+            draught.restore()
+            # the turn has come to its end
+            await self._book.commit_one(state, *draught.bodies, Generated((), "", Channel.TEXT, Finish.END_OF_TURN))
 
     # --- warm turns -----------------------------------------------------------------------------------------------
 
@@ -153,7 +157,7 @@ class Turning:
         self._warm.pop(session, None)
         scope = self._warming[session] = trio.CancelScope()
         with self._book.passing(GREEDY, like=wanted) as asked:
-            generation = self._generating.admit(asked, 1, Qos.BACKGROUND, kv_session=session)
+            generation = self._generating.admit(asked, 0, Qos.BACKGROUND, kv_session=session)
             generation.deltas.close()
             try:
                 with scope:

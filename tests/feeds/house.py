@@ -78,7 +78,7 @@ class House:
         self.cases.evaluating.settled(session)
 
     async def compute(self, scratch: SessionState, session: int) -> None:
-        generation = self.cases.generating.admit(scratch, 1, Qos.BACKGROUND, kv_session=session)
+        generation = self.cases.generating.admit(scratch, 0, Qos.BACKGROUND, kv_session=session)
         await generation.ended.wait()
         assert generation.refusal is None
 

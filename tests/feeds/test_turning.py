@@ -200,11 +200,28 @@ def test_a_reply_that_a_stop_string_ends_holds_no_more_than_was_said(tmp_path):
         assert (reply.text, reply.stop, reply.finish) == (said, stop, Finish.END_OF_TURN)
         state = await house.state(session)
         assert [message.text for message in state.said] == [HELLO[1], said]
-        assert state.feed.version == 1
+        assert (state.feed.version, state.turns, state.last_finish) == (1, 1, Finish.END_OF_TURN)
         assert _shown(house, state.tokens) == _whole(user("\n".join((*LINES[:2], HELLO[1]))), assistant(said))
         assert len(state.feed.entries) == 2
         await house.turn(session, HELLO, assistant(said), MORE)
         assert (await house.state(session)).feed.version == 1, "what was said matches"
+
+    run(tmp_path, story)
+
+
+def test_a_stopped_reply_to_data_stands_after_them(tmp_path):
+    async def story(house: House) -> None:
+        session, twin = await house.open(), await house.open()
+        for one in (session, twin):
+            await house.turn(one, HELLO, most=3)
+            await house.batch(one, *LINES[:2])
+        said = (HELLO, assistant((await house.state(twin)).said[-1].text))
+        whole = (await house.turn(twin, *said, most=40)).text
+        stop = whole[len(whole) // 2 :][:4]
+        reply = await house.turn(session, *said, most=40, stops=(stop,))
+        assert reply.text == whole[: whole.index(stop)]
+        expected = _whole(*said, user("\n".join((*LINES[:2], "")))) + _chatml(assistant(reply.text))
+        assert await _stream(house, session) == expected
 
     run(tmp_path, story)
 
