@@ -23,6 +23,7 @@ from superfluid.daemon.generating import Generating
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.metrics import Metrics
 from superfluid.daemon.served import INLINE, ServedModel
+from superfluid.model.channels import Channels
 from superfluid.model.fim import FimDialect
 from superfluid.model.text import TextStream
 from superfluid.protocol.codes import FimMode, Finish, Qos
@@ -111,7 +112,7 @@ class Completing:
             return Completion("", (), cached=False, expired=max_tokens > 0)
         with self._book.passing(GREEDY) as state:
             self._book.pass_by(state, Appended(None, prompt))
-            generation = self._generating.admit(state, max_tokens, Qos.COMPLETION)
+            generation = self._generating.admit(state, max_tokens, Qos.COMPLETION, channels=Channels())
             try:
                 with trio.move_on_at(deadline):
                     await _to_end(generation, dialect.ends)

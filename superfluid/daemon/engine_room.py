@@ -89,6 +89,8 @@ class EngineRoom:
         self._failures = 0
         self.respawns = 0
         self.metrics = Metrics()
+        self.touched: Callable[[int], None] = lambda session: None
+        """told of each session that is about to use its KV"""
         self.ready: Ready | None = None
         """what the last worker said of itself"""
         self.threads = 0
@@ -101,6 +103,7 @@ class EngineRoom:
         preempts = self.schedule.preempts(generation.job)
         self.schedule.submit(generation.job)
         self.in_flight.add(generation)
+        self.touched(generation.session)
         self._asked.set()
         self._wake(interrupt=preempts)
 

@@ -13,7 +13,10 @@ DAY = 86400.0
 
 
 class Pinning:
-    """Pins are records; those that have not run out are armed again at start. The latest touched come first."""
+    """Pins are records; those that have not run out are armed again at start.
+
+    Where the budget does not hold them all, sessions that were pinned or generated on last come first.
+    """
 
     def __init__(self, book: Book, room: EngineRoom) -> None:
         self._book = book
@@ -22,6 +25,8 @@ class Pinning:
         self._deadlines = {
             head.id: head.pin_deadline_ms for head in book.heads.all_live() if head.pin_deadline_ms > book.now_ms()
         }
+        """by session, the one that was touched last at the end"""
+        room.touched = self._touch
 
     async def pin(self, session: int, ttl_ms: int) -> int:
         """The deadline in unix milliseconds, 0 where `ttl_ms` 0 clears it."""
@@ -33,6 +38,11 @@ class Pinning:
             self._deadlines[session] = body.deadline_unix_ms
         self._changed.set()
         return body.deadline_unix_ms
+
+    def _touch(self, session: int) -> None:
+        if session in self._deadlines and session != next(reversed(self._deadlines)):
+            self._deadlines[session] = self._deadlines.pop(session)
+            self._changed.set()
 
     async def run(self) -> None:
         """Tell the worker what is pinned, whenever that changes: a new pin, a deadline, a new worker."""
