@@ -163,18 +163,3 @@ MEDIA = {"PutMedia", "AppendImage", "GcMedia"}
 REASONS = {"unsubscribed", "lagged", "publisher closed", "purged"}
 FINISHES = {0, 1, 2, 4, 5}
 """how a generation of the session API ends; 3, a grammar's end, is not to be had on it"""
-
-LATER = {
-    "AppendToolResult",
-    "OpenToolCalls",
-    "SetLogLevel",
-    "Metrics",
-    "AppendBlock",
-    "RequestPermission",
-    "RespondPermission",
-    "RequestToolCancel",
-    "AppendToolOutcome",
-    "Ledger",
-    "Complete",
-}
-"""requests that are not there yet"""

@@ -48,8 +48,14 @@ class Normal:
     def session(self, session: int | None) -> Json:
         return None if session is None else self._sessions.get(session, "a stranger")
 
-    def text(self, text: str) -> str:
-        return re.sub(r"\bsession (\d+)\b", lambda found: str(self.session(int(found[1]))), text)
+    def text(self, session: int, text: str) -> str:
+        """A message, in which sessions and events are named by their ids."""
+        text = re.sub(r"\bsession (\d+)\b", lambda found: str(self.session(int(found[1]))), text)
+        return re.sub(
+            r"\b(tool call|permission request) (\d+)\b",
+            lambda found: f"{found[1]} {self.event_id(session, int(found[2]))}",
+            text,
+        )
 
     # --- events ---------------------------------------------------------------------------------------------------
 
@@ -151,7 +157,7 @@ class Normal:
             case "Pinned":
                 fields["deadline_unix_ms"] = bool(given["deadline_unix_ms"])
             case "Err":
-                fields["message"] = self.text(given["message"])
+                fields["message"] = self.text(session, given["message"])
             case "Text":
                 fields["text"] = sorted(set(re.findall(r"^(?:# TYPE )?(\w+)", given["text"], re.MULTILINE)))
             case "Completion":

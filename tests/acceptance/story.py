@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from typing import Any
 
-from tests.acceptance.document import LATER
 from tests.acceptance.normal import Normal
+from tests.acceptance.scene import TOOLS
 from tests.acceptance.talks import Connected, Talk, fields_of, name_of
+from tests.durability.house import until
 
 Json = Any
 
 GREEDY = {"temperature": 0.0, "top_p": 1.0, "min_p": 0.0, "top_k": 0, "seed": 0}
+ARGUMENTS = '{"city":"Bern"}'
 PAYLOAD = '{"path": "a.py", "diff": "-1", "title": "t", "url": "u", "content": "c", "severity": "e", "message": "m"}'
 SAMPLED = {"temperature": 0.8, "top_p": 0.95, "min_p": 0.05, "top_k": 40, "seed": (1 << 64) - 1}
 
@@ -174,12 +177,11 @@ def appends(story: Story) -> None:
     assert text["body"]["Appended"]["span"]
     story.commit("Append", "Appended", session=session, text=None, span=[20, 21])
     story.commit("Append", "Appended", session=session, text="shown", span=[22])
-    if "AppendBlock" not in LATER:
-        for kind in range(1, 8):
-            block = story.commit("AppendBlock", "Block", session=session, role=1, kind=kind, payload=PAYLOAD)
-            assert bool(block["body"]["Block"]["span"]) is (kind not in (4, 7))
-        assert "unknown block kind 8" in story.refused("AppendBlock", session=session, role=1, kind=8, payload="")
-        assert "unknown message role 4" in story.refused("AppendBlock", session=session, role=4, kind=1, payload="")
+    for kind in range(1, 8):
+        block = story.commit("AppendBlock", "Block", session=session, role=1, kind=kind, payload=PAYLOAD)
+        assert bool(block["body"]["Block"]["span"]) is (kind not in (4, 7))
+    assert "unknown block kind 8" in story.refused("AppendBlock", session=session, role=1, kind=8, payload="")
+    assert "unknown message role 4" in story.refused("AppendBlock", session=session, role=4, kind=1, payload="")
     tokens = story.ask("Inspect", "Inspection", session=session)["inspection"]["tokens"]
     spans = [fields_of(event["body"]).get("span", []) for event in story.log(session)]
     assert tokens == [token for span in spans for token in span]
@@ -203,7 +205,7 @@ def branches(story: Story, session: int) -> None:
     story.ask("Rebase", "Created", session=session, edits=edits[:1], params=GREEDY)
     story.ask("Trim", "Created", session=session, to_event=2)
     story.ask("Trim", "Created", session=whole, to_event=len(log) + 1)
-    story.create(parent=session)
+    story.log(story.create(parent=session))
     for edits, reason in [
         ([], "no edits"),
         ([{"Drop": {"from": 0, "to": 2}}], "never include Created"),
@@ -240,19 +242,13 @@ def keeping(story: Story, session: int) -> None:
     assert story.ask("Pin", "Pinned", session=session, ttl_ms=0) == {"deadline_unix_ms": 0}
     story.ask("Inspect", "Inspection", session=session)
     assert "no generation in flight" in story.refused("Cancel", session=session)
-    if "RequestPermission" not in LATER:
+    for granted in (False, True):
         question = story.commit("RequestPermission", "PermissionRequest", session=session, call_id=0, text="May I?")
         assert "open permission request" in story.generate(session, 4)["message"]
-        for request_id, granted in [(question["event_id"], False), (None, True)]:
-            if request_id is None:
-                again = story.commit(
-                    "RequestPermission", "PermissionRequest", session=session, call_id=0, text="Now?"
-                )
-                request_id = again["event_id"]
-            story.commit(
-                "RespondPermission", "PermissionResponse", session=session, request_id=request_id, granted=granted
-            )
-            assert story.generate(session, 2)["tokens_generated"] == 2
+        answer = {"session": session, "request_id": question["event_id"], "granted": granted}
+        story.commit("RespondPermission", "PermissionResponse", **answer)
+        assert "is unknown or already answered" in story.refused("RespondPermission", **answer)
+    assert story.generate(session, 2)["tokens_generated"] == 2
     other = story.create()
     assert "has no content" in story.generate(other, 4)["message"]
     story.commit("AppendMessage", "Message", session=other, role=1, text="Tell me everything.")
@@ -278,6 +274,95 @@ def ends(story: Story) -> None:
     assert "was purged" in story.refused("Read", session=root, cursor=0)
     purged = story.ask("Purge", "Purged", session=child, expected_generation=0, mode="Cascade")["sessions"]
     assert purged == [grandchild, child]
+
+
+def calls(story: Story) -> None:
+    """Tool calls: made, answered, failed, cancelled, answered too late, spelled badly."""
+    session = story.create()
+    story.commit("AppendSystem", "Message", session=session, text=None, tools=TOOLS)
+    assert "tool 1 is not a function declaration" in story.refused(
+        "AppendSystem", session=story.create(), text="x", tools=[TOOLS[0], "[]"]
+    )
+    follower = story.subscribe(session, 0, True)
+    story.commit("AppendMessage", "Message", session=session, role=1, text="Is it raining?")
+    summary = story.generate(session, 500)
+    assert summary["finish"] == 1, summary
+    (call,) = [event for event in summary["events"] if name_of(event["body"]) == "ToolUse"]
+    assert call["body"]["ToolUse"] == {"name": "get_weather", "arguments": ARGUMENTS}
+    assert {event["body"]["Generated"]["channel"] for event in summary["events"] if event is not call} == {0, 1, 2}
+    id = call["event_id"]
+    waiting = [[id, "get_weather", ARGUMENTS]]
+    assert story.ask("OpenToolCalls", "ToolCalls", session=session)["calls"] == waiting
+    inspection = story.ask("Inspect", "Inspection", session=session)["inspection"]
+    assert (inspection["open_tool_calls"], inspection["summary"]["open_tool_calls"]) == (waiting, 1)
+    asked = story.commit("RequestPermission", "PermissionRequest", session=session, call_id=id, text="May I?")
+    story.commit(
+        "RespondPermission", "PermissionResponse", session=session, request_id=asked["event_id"], granted=True
+    )
+    child = story.ask("Fork", "Created", session=session, at_event=id + 1, params=None)["session"]
+    assert "belongs to an ancestor" in story.refused("AppendToolResult", session=child, call_id=id, content="rain")
+    story.commit("RequestToolCancel", "ToolCancelRequested", session=session, call_id=id)
+    story.commit("AppendToolResult", "ToolResult", session=session, call_id=id, content="rain")
+    assert "already closed" in story.refused("AppendToolResult", session=session, call_id=id, content="again")
+    reply = story.generate(session, 500)
+    said = [fields_of(event["body"]) for event in reply["events"]]
+    assert "".join(fields["text"] for fields in said if fields["channel"] == 0).strip() == "Yes, it rains."
+    story.commit("AppendMessage", "Message", session=session, role=1, text="Twice?")
+    made = [event for event in story.generate(session, 500)["events"] if name_of(event["body"]) == "ToolUse"]
+    first, second = (event["event_id"] for event in made)
+    for id, outcome in [(first, 1), (second, 2)]:
+        fields = {"session": session, "call_id": id, "outcome": outcome, "note": "It went wrong."}
+        story.commit("AppendToolOutcome", "ToolOutcome", **fields)
+        assert "already closed" in story.refused("AppendToolOutcome", **fields)
+        assert "already terminal" in story.refused("AppendToolResult", session=session, call_id=id, content="Grüße")
+    entries = story.ask("Ledger", "Ledger", session=session)["entries"]
+    assert [entry["state"] for _, entry in entries] == [2, 3, 6]
+    assert [entry["late_effects"] for _, entry in entries] == [0, 1, 1]
+    story.commit("AppendMessage", "Message", session=session, role=1, text="Say it badly.")
+    bad = story.generate(session, 500)["events"]
+    assert "ToolParseFailure" in [name_of(event["body"]) for event in bad]
+    log = story.log(session)
+    copy = story.ask("Rebase", "Created", session=session, edits=[{"Drop": {"from": 2, "to": 3}}], params=None)[
+        "session"
+    ]
+    story.log(copy)
+    if follower is not None and isinstance(story.talk, Connected):
+        story.talk.until_event(follower, len(log) - 1)
+        story.ask("Unsubscribe", "Unsubscribed", sub=follower)
+        story.talk.until_ended(follower)
+
+
+def leases(story: Story) -> None:
+    """Where calls are leased for a moment: what becomes of a result that comes later."""
+    session = story.create()
+    story.commit("AppendSystem", "Message", session=session, text="Use tools.", tools=TOOLS[:1])
+    for question in ("Is it raining?", "Twice?"):
+        story.commit("AppendMessage", "Message", session=session, role=1, text=question)
+        made = [event for event in story.generate(session, 500)["events"] if name_of(event["body"]) == "ToolUse"]
+        id = made[0]["event_id"]
+        deadline = story.log(session)[id + 1]["body"]["ToolLease"]["deadline_unix_ms"]
+        until(lambda deadline=deadline: time.time_ns() // 1_000_000 > deadline + 10)
+        assert "lease" in story.refused("AppendToolResult", session=session, call_id=id, content="rain")
+        assert "already terminal" in story.refused("AppendToolResult", session=session, call_id=id, content="rain")
+    story.generate(session, 2)
+    log = story.log(session)
+    reasons = [fields_of(e["body"])["reason"] for e in log if name_of(e["body"]) == "ToolExpired"]
+    assert reasons == ["lease expired", "lease expired", "lease elapsed"]
+    assert [entry["state"] for _, entry in story.ask("Ledger", "Ledger", session=session)["entries"]] == [5, 5, 5]
+
+
+def middles(story: Story) -> None:
+    """Fill-in-the-middle, metered; log levels; metrics."""
+    fields = {"prefix": f"def {story.talk.name}(", "suffix": "):", "mode": 0, "max_tokens": 4}
+    first = story.ask("Complete", "Completion", **fields)
+    again = story.ask("Complete", "Completion", **fields)
+    other = story.ask("Complete", "Completion", **{**fields, "mode": 1})
+    assert [one["cached"] for one in (first, again, other)] == [False, True, False]
+    assert again["tokens"] == first["tokens"] != other["tokens"]
+    assert story.ask("Complete", "Throttled", **fields)["retry_after_ms"] > 0
+    assert story.say("SetLogLevel", directive="info") == "Ack"
+    assert story.refused("SetLogLevel", directive="=,=").startswith("generation failed: ")
+    assert "superfluid_decode_tokens_total" in story.ask("Metrics", "Text")["text"]
 
 
 def media(story: Story, session: int) -> None:
