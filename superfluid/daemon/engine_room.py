@@ -34,11 +34,14 @@ from superfluid.protocol.ticks import (
     Park,
     Parked,
     Ready,
+    Shift,
 )
 from superfluid.scheduler.planning import begin, plan, settle
 from superfluid.scheduler.schedule import Schedule
 
 _LOG = logging.getLogger("superfluid.engine_room")
+
+_Order = Forget | Hold | Limit | Park | Shift
 
 FAILURES = 3
 """Workers in a row that die without one good tick; then none is started until somebody asks for something."""
@@ -79,7 +82,7 @@ class EngineRoom:
         self._parked: trio.Event | None = None
         self._held: Hold | None = None
         self._limit: Limit | None = None
-        self._orders: list[Forget | Hold | Limit | Park] = []
+        self._orders: list[_Order] = []
         """what the worker is to be told between ticks"""
         self._work = trio.Event()
         self._asked = trio.Event()
@@ -132,6 +135,11 @@ class EngineRoom:
             self._held = Hold(tuple(sessions))
             self._order(self._held)
 
+    def shift(self, session: int, start: int, count: int) -> None:
+        """Take `count` tokens, from index `start` on, out of the session's idle sequence, where the worker can: its
+        stream has lost them, and what is behind them moves down. Else what is missing is prefilled."""
+        self._order(Shift(session, start, count))
+
     def limit(self, host_bytes: int | None) -> None:
         """Let so much KV lie in host memory; None is what the settings say."""
         limit = Limit(self._load.host_bytes if host_bytes is None else host_bytes)
@@ -151,7 +159,7 @@ class EngineRoom:
         self._order(Park(int(seconds * 1000)))
         await self._parked.wait()
 
-    def _order(self, order: Forget | Hold | Limit | Park) -> None:
+    def _order(self, order: _Order) -> None:
         if self._worker is None:
             return  # the next one holds nothing yet, and is told of holds and limits when it starts
         self._orders.append(order)

@@ -50,7 +50,7 @@ class Traits:
     `context` is tokens a sequence, as granted. `batch` is the most tokens a decode takes. `window` is the width of
     the narrowest sliding window, 0 where every layer keeps everything. `recurrent` says that some layer keeps one
     running state instead of a past: its sequences cannot be cut back at all. `swa_full` says that layers with a
-    window keep everything all the same.
+    window keep everything all the same. `shifts` says that tokens can be taken out of the middle of a sequence.
     """
 
     context: int
@@ -60,6 +60,7 @@ class Traits:
     window: int
     recurrent: bool
     swa_full: bool
+    shifts: bool
     devices: tuple[str, ...]
     gpu_layers: int
     model_bytes: int
@@ -85,7 +86,8 @@ class Backend(Protocol):
     def traits(self) -> Traits: ...
 
     def decode(self, batch: Sequence[Stretch]) -> Decoded:
-        """Compute the KV of all stretches, at most one of a sequence, after executing the copies that wait."""
+        """Compute the KV of all stretches, at most one of a sequence, after executing the copies and shifts that
+        wait."""
 
     def sampler(self, stages: Recipe, said: Sequence[int]) -> Sampler:
         """A sampler for a lane whose tokens so far end with `said`, at least `sampling.PENALTY_WINDOW` of them
@@ -101,6 +103,11 @@ class Backend(Protocol):
 
     def cut(self, sequence: int, length: int) -> bool:
         """Keep the first `length` tokens. False where that failed; true is no proof (see `Tiers`)."""
+
+    def shift(self, sequence: int, start: int, count: int) -> bool:
+        """Take out `count` tokens from position `start` on, and move those behind them down. Only where
+        `Traits.shifts`. The data moves in the next decode, all that waits in one pass: until then the sequence must
+        not be saved or copied. After false it must be cleared."""
 
     def clear(self, sequence: int) -> None: ...
 

@@ -1,9 +1,9 @@
 """A small deterministic backend with real sequence, copy and failure semantics, for tests.
 
 Its KV really stores tokens by position, and the next token is a hash of what is there: any mistake in keeping KV
-shows as a wrong token, which `oracle` computes from the tokens alone. Copies move their data in the next decode, and
-with a sliding window only the last positions stay. What the real library answers "true" to and then gets wrong, this
-one answers "true" to and gets wrong.
+shows as a wrong token, which `oracle` computes from the tokens alone. Copies and shifts move their data in the next
+decode, and with a sliding window only the last positions stay. What the real library answers "true" to and then gets
+wrong, this one answers "true" to and gets wrong.
 """
 
 from __future__ import annotations
@@ -137,6 +137,7 @@ class FakeBackend:
         self._sleep = sleep
         self._streams = [_Stream(array("I", [_GONE] * context)) for _ in range(sequences)]
         self._pending: list[tuple[int, int]] = []
+        self._shifts: list[tuple[int, int, int]] = []
         self._contexts: list[array[int] | None] = []
         self._decodes = self._saves = self._restores = 0
         self._traits = Traits(
@@ -147,6 +148,7 @@ class FakeBackend:
             window=model.window,
             recurrent=bool(model.recurrent),
             swa_full=False,
+            shifts=not (model.window or model.recurrent),
             devices=("CPU",),
             gpu_layers=0,
             model_bytes=model.vocabulary,
@@ -167,7 +169,7 @@ class FakeBackend:
             for stretch in batch:  # half of it is there, as after an aborted decode
                 self._append(stretch, len(stretch.tokens) // 2)
             return Decoded.FAILED
-        self._execute_copies()
+        self._execute()
         crowded = self.model.no_room_every and self._decodes % self.model.no_room_every == 0 and len(batch) > 1
         if self.model.room:
             free = self.model.room - sum(stream.length > 0 for stream in self._streams)
@@ -200,10 +202,15 @@ class FakeBackend:
                 seen[position] = _GONE
         return seen
 
-    def _execute_copies(self) -> None:
+    def _execute(self) -> None:
+        """Move what copies and shifts wait to move."""
         for source, target in self._pending:
             self._streams[target].buffer = self._streams[source].buffer[:]
-        self._pending = []
+        for sequence, start, count in self._shifts:
+            buffer = self._streams[sequence].buffer
+            del buffer[start : start + count]
+            buffer.extend([_GONE] * count)
+        self._pending, self._shifts = [], []
 
     def sampler(self, stages: Recipe, said: Sequence[int]) -> FakeSampler:
         self.samplers += 1
@@ -222,6 +229,7 @@ class FakeBackend:
         assert source != target, "a copy onto itself"
         self._streams[target].length = self._streams[source].length
         self._streams[target].first = self._streams[source].first
+        self._unshift(target)
         self._pending.append((source, target))
 
     def cut(self, sequence: int, length: int) -> bool:
@@ -231,9 +239,21 @@ class FakeBackend:
         stream.length = min(stream.length, length)
         return True
 
+    def shift(self, sequence: int, start: int, count: int) -> bool:
+        assert self._traits.shifts, "a shift of what cannot be shifted"
+        stream = self._streams[sequence]
+        assert 0 <= start < start + count <= stream.length, "a shift of tokens that are not there"
+        stream.length -= count
+        self._shifts.append((sequence, start, count))
+        return True
+
+    def _unshift(self, sequence: int) -> None:
+        self._shifts = [shift for shift in self._shifts if shift[0] != sequence]
+
     def clear(self, sequence: int) -> None:
         stream = self._streams[sequence]
         stream.length = stream.first = 0
+        self._unshift(sequence)
 
     def state_size(self, sequence: int) -> int:
         return _HEADER.size + self._streams[sequence].length * 4

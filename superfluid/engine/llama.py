@@ -1,4 +1,4 @@
-"""llama.cpp behind the `Backend` protocol: the one module of the worker that knows the C library.
+"""llama.cpp behind the `Backend` protocol: with `devices`, all of the worker that knows the C library.
 
 The raw functions are used throughout, since they alone tell why something failed. Everything that C owns is freed
 through one ExitStack, in the reverse order of its making.
@@ -12,28 +12,27 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import cached_property
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
 import llama_cpp.llama_cpp as c
 import numpy as np
 import psutil
-from llama_cpp import __version__ as binding_version
 from llama_cpp._ggml import libggml
 
 from superfluid.engine.backend import Decoded, LoadError, State, Stretch, Traits
+from superfluid.engine.devices import build, device_names, gpus
 from superfluid.engine.logs import LineLog
 from superfluid.engine.sampling import PENALTY_WINDOW, Recipe
 from superfluid.protocol.ticks import KV_TYPES, Load
 
 _UBATCH = 512
 _MOST_PROMPT_ROWS = 2048
-_GPU_TYPES = (1, 2)
-"""GGML_BACKEND_DEVICE_TYPE_GPU and _IGPU."""
 _GGML_TYPES = {"f16": c.GGML_TYPE_F16, "q8_0": c.GGML_TYPE_Q8_0, "q4_0": c.GGML_TYPE_Q4_0}
 _KV_SIZE = re.compile(r"^llama_(?:kv_cache|memory_recurrent)\w*: size = +([\d.]+) MiB")
 _SWA_FULL = False
+_PARTLY_ROTATED = frozenset({"afmoe", "cohere2", "exaone-moe", "exaone4", "llama4", "smollm3"})
+"""Architectures with layers that take no notice of positions."""
 _PARTIAL = c.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
 _OFFLOADED = re.compile(r"offloaded (\d+)/\d+ layers")
 _NOT_ENOUGH = "not enough memory for the KV of {sequences} sequences of {context} tokens, {bytes} bytes{why}"
@@ -86,7 +85,7 @@ def _make_context(load: Load, threads: int, model: Any) -> Any:
     kind = _GGML_TYPES[KV_TYPES[load.kv_type]]
     context = load.context or c.llama_model_n_ctx_train(model)
     needed = _attention_bytes(model, kind) * context * sequences
-    if needed > psutil.virtual_memory().total and not _gpus():
+    if needed > psutil.virtual_memory().total and not gpus():
         # An overcommitting kernel would grant it now and kill the worker when it is written to.
         raise LoadError(_NOT_ENOUGH.format(sequences=sequences, context=context, bytes=needed, why=""))
     params = c.llama_context_default_params()
@@ -126,42 +125,6 @@ def _attention_bytes(model: Any, kind: int = c.GGML_TYPE_F16) -> int:
     size.argtypes, size.restype = [ctypes.c_int], ctypes.c_size_t
     block.argtypes, block.restype = [ctypes.c_int], ctypes.c_int64
     return int(elements * size(kind) // block(kind))
-
-
-def _gpus() -> list[int]:
-    """Handles of the devices that layers can go to."""
-    kind = libggml.ggml_backend_dev_type
-    kind.argtypes, kind.restype = [ctypes.c_void_p], ctypes.c_int
-    return [device for device in _devices() if kind(device) in _GPU_TYPES]
-
-
-def _devices() -> list[int]:
-    count, get = libggml.ggml_backend_dev_count, libggml.ggml_backend_dev_get
-    count.argtypes, count.restype = [], ctypes.c_size_t
-    get.argtypes, get.restype = [ctypes.c_size_t], ctypes.c_void_p
-    return [get(index) for index in range(count())]
-
-
-def _device_names() -> tuple[str, ...]:
-    """ "CPU" for the processor, "CUDA0 (NVIDIA ...)" for others."""
-    name, description = libggml.ggml_backend_dev_name, libggml.ggml_backend_dev_description
-    for function in (name, description):
-        function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_char_p
-    names = []
-    for device in _devices():
-        short = name(device).decode(errors="replace")
-        long = (description(device) or b"").decode(errors="replace")
-        names.append(short if short == "CPU" or not long else f"{short} ({long})")
-    return tuple(names)
-
-
-def _build() -> str:
-    """What must be equal for KV to be exchangeable: the binding, the library, and what it found in the processor."""
-    system = c.llama_print_system_info()
-    # Thread counts stand in front and do not matter.
-    features = system.partition(b"|")[2]
-    digest = blake2b(features, digest_size=4).hexdigest()
-    return f"llama-cpp-python {binding_version}, llama.cpp {c.llama_version().decode()}, system {digest}"
 
 
 class LlamaSampler:
@@ -266,6 +229,12 @@ class LlamaBackend:
     def cut(self, sequence: int, length: int) -> bool:
         return bool(c.llama_memory_seq_rm(self._memory, sequence, length, -1))
 
+    def shift(self, sequence: int, start: int, count: int) -> bool:
+        if not c.llama_memory_seq_rm(self._memory, sequence, start, start + count):
+            return False
+        c.llama_memory_seq_add(self._memory, sequence, start + count, -1, -count)
+        return True
+
     def clear(self, sequence: int) -> None:
         c.llama_memory_seq_rm(self._memory, sequence, -1, -1)
 
@@ -366,21 +335,34 @@ def _traits(model: Any, context: Any, vocabulary: Any) -> Traits:
     sequences = int(c.llama_n_seq_max(context))
     sizes = [float(found[1]) for line in lines if (found := _KV_SIZE.match(line))]
     offloaded = [int(found[1]) for line in lines if (found := _OFFLOADED.search(line))]
-    gpu_layers = offloaded[-1] if offloaded and _gpus() else 0
+    gpu_layers = offloaded[-1] if offloaded and gpus() else 0
+    window = max(0, int(c.llama_model_n_swa(model)))
+    recurrent = bool(c.llama_model_is_recurrent(model) or c.llama_model_is_hybrid(model))
     return Traits(
         context=per_sequence,
         sequences=sequences,
         vocabulary=int(c.llama_vocab_n_tokens(vocabulary)),
         batch=int(c.llama_n_batch(context)),
-        window=max(0, int(c.llama_model_n_swa(model))),
-        recurrent=bool(c.llama_model_is_recurrent(model) or c.llama_model_is_hybrid(model)),
+        window=window,
+        recurrent=recurrent,
         swa_full=_SWA_FULL,
-        devices=_device_names(),
+        shifts=not recurrent and (not window or _SWA_FULL) and _rotates(model, context),
+        devices=device_names(),
         gpu_layers=gpu_layers,
         model_bytes=int(c.llama_model_size(model)),
         kv_bytes=round(sum(sizes) * (1 << 20)) if sizes else _attention_bytes(model) * per_sequence * sequences,
-        build=_build(),
+        build=build(),
     )
+
+
+def _rotates(model: Any, context: Any) -> bool:
+    """Whether a shift moves keys to where they would be: the library aborts where it knows better, and rotates the
+    keys of layers that have no rotation."""
+    name = ctypes.create_string_buffer(64)
+    c.llama_model_meta_val_str(model, b"general.architecture", name, len(name))
+    rope = c.llama_model_rope_type(model) in (c.LLAMA_ROPE_TYPE_NORM, c.LLAMA_ROPE_TYPE_NEOX)
+    possible = bool(c.llama_memory_can_shift(c.llama_get_memory(context)))
+    return possible and rope and name.value.decode(errors="replace") not in _PARTLY_ROTATED
 
 
 __all__ = ["LlamaBackend", "open_llama"]

@@ -6,22 +6,24 @@ disk, and makes a sequence hold it. Nothing here is precious: every failure ends
 match. What is parked is read whole, and found right, before any sequence is touched for it.
 
 Copies between sequences are executed by the next decode. Until then a sequence copied into holds nothing that could
-be saved or copied on, and a state restored into either end would be lost or copied instead.
+be saved or copied on, and a state restored into either end would be lost or copied instead. What a shift has moved
+is decoded before it is read.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from superfluid.engine.backend import Backend
 from superfluid.engine.host import HostCopies, HostCopy
 from superfluid.engine.matching import Match, Matcher, serves
 from superfluid.engine.parks import Artifact, Parks
-from superfluid.engine.radix import common
 from superfluid.engine.ranking import Ranking
-from superfluid.engine.slots import Slot
+from superfluid.engine.saving import Saving
+from superfluid.engine.shifting import Shifting
+from superfluid.engine.slots import Slot, settle
 from superfluid.engine.telling import Telling
 from superfluid.protocol.ticks import KvChange
 
@@ -53,6 +55,8 @@ class Tiers:
         self._telling = Telling(self._slots, self._host, parks)
         self._exact = self._traits.window > 0 or self._traits.recurrent
         """whether a state serves only what ends where it does, in general"""
+        self._shifting = Shifting(backend, self._slots, self._host)
+        self._saving = Saving(backend, self._host, self._shifting, exact=self._exact)
         self._clock = 0
 
     @property
@@ -67,6 +71,10 @@ class Tiers:
     def limit(self, host_bytes: int) -> None:
         """So much may lie in host memory from now on."""
         self._host.limit(host_bytes)
+
+    def shift(self, session: int, start: int, count: int) -> None:
+        """Take `count` tokens, from index `start` on, out of the session's idle sequence, where that is possible."""
+        self._shifting.shift(session, start, count)
 
     def of_lane(self, lane: int) -> Slot | None:
         """The sequence that a lane owns, None where it has none (any more)."""
@@ -145,9 +153,9 @@ class Tiers:
         target = self._ranking.first_to_go(keep, besides=(source, *taker.besides))
         takeable = not taker.ephemeral and (source.lane is None or source.lane not in keep)
         if takeable and (target is None or self._dearer(target, source, match.length, keep)):
-            self._save(source)
+            self._saving.save(source)
             return source if self._cut(source, match) else None
-        if target is None:
+        if target is None or not self._shifting.execute(source):
             return None
         self._evict(target)
         self._backend.copy(source.number, target.number)
@@ -157,8 +165,8 @@ class Tiers:
 
     def _dearer(self, target: Slot, source: Slot, length: int, keep: Collection[int]) -> bool:
         """Whether it costs more to give `target` up than to cut `source`, of which `length` tokens are wanted."""
-        return (self._loss(target, 0), self._ranking.gap(target, keep)) > (
-            self._loss(source, length),
+        return (self._saving.loss(target, 0), self._ranking.gap(target, keep)) > (
+            self._saving.loss(source, length),
             self._ranking.gap(source, keep),
         )
 
@@ -217,57 +225,12 @@ class Tiers:
         return True
 
     def _evict(self, slot: Slot) -> None:
-        self._save(slot)
+        self._saving.save(slot)
         self._clear(slot)
-
-    def _loss(self, slot: Slot, kept: int) -> int:
-        """How many tokens would have to be computed again if this sequence kept only its first `kept`."""
-        lost = max(0, len(slot.tokens) - kept)
-        if not lost or self._saved(slot):
-            return 0
-        savable = not slot.copied and self._backend.state_size(slot.number) <= self._host.budget
-        return 0 if savable else lost
-
-    def _saved(self, slot: Slot) -> bool:
-        """Whether a host copy serves as well. With windows or recurrent layers, only an equal one does."""
-        kept = [self._host.index, self._host.ephemeral] if slot.ephemeral else [self._host.index]
-        return any(serves(index, slot.tokens, exactly=self._exact) for index in kept)
-
-    def _save(self, slot: Slot) -> None:
-        """Copy a sequence to host memory, if that is possible and not done already."""
-        if slot.session is None or not slot.tokens or slot.copied or self._saved(slot):
-            return
-        if self._backend.state_size(slot.number) > self._host.budget:
-            return
-        state = self._backend.save(slot.number)
-        if state is None:
-            return
-        copy = HostCopy(slot.session, slot.tokens[:], state, self._first_saved(slot))
-        if slot.ephemeral:
-            copy = replace(copy, lane=slot.lane)
-        if not self._exact:
-            for older in self._older(copy):
-                # What the new copy contains can be cut from it.
-                if common(older.tokens, copy.tokens) == len(older.tokens):
-                    self._host.drop(older)
-        self._host.add(copy)
-
-    def _older(self, copy: HostCopy) -> list[HostCopy]:
-        """The whole copies of the same session, or the same ephemeral lane."""
-        if copy.lane is not None:
-            return self._host.of_lane(copy.lane)
-        return [older for older in self._host if older.session == copy.session]
-
-    def _first_saved(self, slot: Slot) -> int:
-        """The smallest position that a saved state has: of sliding layers the window alone, however much lives."""
-        first = self._backend.first(slot.number)
-        return max(first, len(slot.tokens) - self._traits.window) if self._traits.window else first
 
     def _clear(self, slot: Slot) -> None:
         self._backend.clear(slot.number)
-        slot.tokens = array("I")
-        slot.session = slot.lane = None
-        slot.ephemeral = False
+        slot.empty()
 
     # --- parking --------------------------------------------------------------------------------------------------
 
@@ -293,12 +256,7 @@ class Tiers:
 
     def copy_of(self, kept: Slot | HostCopy) -> HostCopy | None:
         """Its state in host memory, beside the budget; None where it cannot be saved."""
-        if isinstance(kept, HostCopy):
-            return kept
-        state = self._backend.save(kept.number)
-        if state is None or kept.session is None:
-            return None
-        return HostCopy(kept.session, kept.tokens[:], state, self._first_saved(kept))
+        return kept if isinstance(kept, HostCopy) else self._saving.copy_of(kept)
 
     # --- running --------------------------------------------------------------------------------------------------
 
@@ -308,9 +266,8 @@ class Tiers:
         self._touch(slot)
 
     def settle(self) -> None:
-        """A decode has passed, so the pending copies are executed."""
-        for slot in self._slots:
-            slot.copied = slot.lent = False
+        """A decode has passed, so the pending copies and shifts are executed."""
+        settle(self._slots)
 
     def release(self, lane: int) -> None:
         """The lane is over; what it computed stays as its session's idle sequence, unless it is ephemeral."""
@@ -324,16 +281,7 @@ class Tiers:
             return
         slot.lane = None
         if self._exact:
-            self._check_point(slot)
-
-    def _check_point(self, slot: Slot) -> None:
-        """Keep what it takes to come back to here: a turn has ended."""
-        if slot.session is None or slot.copied or serves(self._host.checkpoints, slot.tokens, exactly=True):
-            return
-        if self._backend.partial_size(slot.number) <= self._host.checkpoint_limit:
-            state = self._backend.save_partial(slot.number)
-            if state is not None:
-                self._host.add(HostCopy(slot.session, slot.tokens[:], state, 0, partial=True))
+            self._saving.check_point(slot)
 
     def discard(self, lane: int) -> None:
         """The lane's sequence is in no known state: clear it."""

@@ -32,6 +32,7 @@ from superfluid.protocol.ticks import (
     Park,
     Parked,
     Ready,
+    Shift,
     Tick,
 )
 
@@ -90,6 +91,8 @@ def serve(channel: Channel, open_backend: Opener, *, check: bool = False) -> Non
                     tiers.hold(request.sessions)
                 case Limit():
                     tiers.limit(request.host_bytes)
+                case Shift():
+                    tiers.shift(request.session, request.start, request.count)
                 case Load():
                     raise DecodeError("a second Load")
                 case _:

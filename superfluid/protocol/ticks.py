@@ -159,7 +159,20 @@ class Limit:
     host_bytes: U64
 
 
-WorkerRequest = Load | Tick | Interrupt | Forget | Park | Hold | Limit
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """Take `count` tokens, from index `start` on, out of the session's idle sequence, and move the rest down.
+
+    Several in a row are each applied to what the one before left. Nothing changes where the session has no idle
+    sequence with that many tokens, or the model's KV cannot be moved; what is then missing is prefilled.
+    """
+
+    session: U64
+    start: U64
+    count: U64
+
+
+WorkerRequest = Load | Tick | Interrupt | Forget | Park | Hold | Limit | Shift
 
 
 # --- worker to daemon ---------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from superfluid.protocol.ticks import (
     Park,
     Parked,
     Ready,
+    Shift,
     Tick,
     pack,
     unpack,
@@ -307,6 +308,85 @@ class TestEphemeralLanes:
             assert (outcome.lanes[0].finish, drawn) == (Finish.LENGTH, uncut)
             assert running.kv == {1: (0, 0), 2: (1, len(PROMPT) + 2)}
             assert running.generate(1, ASKED, 2, options=EPHEMERAL).warm == 0
+
+
+WORDS = [2000 + 40 * word + 7 * place for word in (0, 2, 3, 5, 6, 7, 8, 9) for place in range(4)]
+STREAM = [*PROMPT[:10], *WORDS, *PROMPT[20:50], *WORDS[:17]]
+LEFT = [*STREAM[:10], *STREAM[14:30], *STREAM[36:]]
+
+
+class TestShifts:
+    """Tokens are taken out of the middle of a stream, and what is left is as good as it was where it was."""
+
+    def shifted(self, running):
+        """Session 1 has computed all of STREAM but its last token; then comes what makes LEFT of it."""
+        running.generate(1, STREAM, 1)
+        running.send(Shift(1, 30, 6), Shift(1, 10, 4))
+
+    @pytest.fixture
+    def expected(self, backend):
+        """What the session says next if it goes on at once, for itself."""
+        with worker(**backend, lanes=1, spare=1, context=256) as running:
+            self.shifted(running)
+            running.tick([])
+            assert running.kv[1] == (1, len(LEFT))
+            reply = running.generate(1, LEFT, 3)
+            assert (reply.warm, reply.prefilled) == (len(LEFT) - 1, 1)
+            if "fake" in backend:  # where KV knows nothing of what was before it
+                running.forget(1)
+                assert running.generate(1, LEFT, 3).tokens == reply.tokens
+            return reply.tokens
+
+    def test_come_warm_by_copy(self, backend, expected):
+        with worker(**backend, lanes=1, spare=1, context=256) as running:
+            self.shifted(running)
+            for options in (EPHEMERAL, LaneOptions()):
+                fork = running.generate(2, LEFT, 3, options=options)
+                assert (fork.warm, fork.tokens) == (len(LEFT) - 1, expected)
+            assert running.generate(1, LEFT, 3).tokens == expected
+
+    def test_come_warm_from_host_memory(self, backend, expected):
+        with worker(**backend, lanes=1, spare=0, context=256) as running:
+            self.shifted(running)
+            running.generate(2, PROMPT[::-1], 3)
+            assert running.kv[1] == (2, len(LEFT))
+            reply = running.generate(1, LEFT, 3)
+            assert (reply.warm, reply.tokens) == (len(LEFT) - 1, expected)
+
+    def test_come_warm_from_disk(self, backend, expected, tmp_path):
+        settings = {**backend, "identity": b"model", "park": str(tmp_path), "park_bytes": 1 << 30, "context": 256}
+        with worker(**settings) as running:
+            self.shifted(running)
+            running.send(Park(60_000))
+            assert running.receive().sessions == 1
+        with worker(**settings) as running:
+            assert running.ready.kv == (KvChange(1, ON_DISK, len(LEFT)),)
+            reply = running.generate(1, LEFT, 3)
+            assert (reply.warm, reply.tokens) == (len(LEFT) - 1, expected)
+
+    def test_that_cannot_be_change_nothing(self, shared):
+        shared.forget(*range(1, 30))
+        base = PROMPT + shared.generate(1, PROMPT, 4).tokens
+        kv = dict(shared.kv)
+        running = shared.start(2, PROMPT[::-1], 40)
+        shared.tick([running.lane], [running], rounds=3)
+        held = len(base) - 1
+        shared.send(Shift(3, 0, 1), Shift(2, 5, 5), Shift(1, 0, 0), Shift(1, held - 3, 4), Shift(1, 1 << 63, 1 << 63))
+        outcome, _ = shared.tick([running.lane], rounds=3)
+        assert (outcome.lanes[0].finish, shared.kv[1]) == (Finish.OPEN, kv[1])
+        shared.tick([], ends=[running.lane])
+        assert shared.generate(1, base, 2).warm == held
+
+    def test_of_everything_leave_nothing(self, shared):
+        shared.forget(*range(1, 30))
+        held = len(PROMPT + shared.generate(1, PROMPT, 4).tokens) - 1
+        shared.send(Shift(1, 40, held - 40), Shift(1, 10, 5))
+        shared.tick([])
+        assert shared.kv[1] == (1, 35)
+        shared.send(Shift(1, 0, 35))
+        shared.tick([])
+        assert shared.kv[1] == (0, 0)
+        assert shared.generate(1, PROMPT, 2).warm == 0
 
 
 class TestGaps:

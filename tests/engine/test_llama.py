@@ -88,6 +88,59 @@ def test_a_copy_is_there_after_the_next_decode(empty):
     assert follow(empty, 2, PROMPT) == expected
 
 
+class TestShifts:
+    """What is said after them is said so clearly that rounding has no part in it."""
+
+    LONG = PROMPT + array("I", [2000 + 40 * word + 7 * place for word in (0, 2, 3, 5, 6) for place in range(4)])
+    SHORT = LONG[:10] + LONG[18:]
+
+    def shifted(self, backend):
+        follow(backend, 0, self.LONG)
+        assert backend.shift(0, 10, 8)
+        assert backend.last(0) == len(self.SHORT) - 1
+
+    def next(self, backend, sequence):
+        """What follows in a sequence that holds SHORT, and by how much."""
+        return follow(backend, sequence, PROMPT[20:24], len(self.SHORT)), backend.gap(0)
+
+    def test_are_there_after_the_next_decode_whosever_it_is(self, empty):
+        self.shifted(empty)
+        token, gap = self.next(empty, 0)
+        empty.clear(0)
+        self.shifted(empty)
+        early = empty.save(0)
+        follow(empty, 1, OTHER)
+        late = empty.save(0)
+        empty.copy(0, 3)
+        assert self.next(empty, 0) == (token, gap)
+        assert self.next(empty, 3) == (token, gap)
+        # Imported cells lie side by side, those of a shifted sequence around the place of what was taken out.
+        assert empty.restore(2, late)
+        assert self.next(empty, 2) == (token, pytest.approx(gap, abs=0.3))
+        empty.clear(1)
+        assert empty.restore(1, early)
+        assert self.next(empty, 1)[1] != pytest.approx(gap, abs=1.0)
+
+    def test_are_forgotten_with_what_they_were_of(self, empty):
+        expected = follow(empty, 1, self.LONG), empty.gap(0)
+        assert empty.cut(1, len(self.LONG) - 1)
+        self.shifted(empty)
+        empty.clear(0)
+        assert empty.restore(0, empty.save(1))
+        for sequence in (0, 1):
+            last = follow(empty, sequence, self.LONG[-1:], len(self.LONG) - 1), empty.gap(0)
+            assert last == (expected[0], pytest.approx(expected[1], abs=0.3))
+
+    def test_add_up(self, empty):
+        self.shifted(empty)
+        token, gap = self.next(empty, 0)
+        empty.clear(0)
+        follow(empty, 0, self.LONG)
+        for start, count in ((15, 3), (10, 5)):
+            assert empty.shift(0, start, count)
+        assert self.next(empty, 0) == (token, pytest.approx(gap, abs=0.3))
+
+
 class TestSamplers:
     def test_a_draw_depends_on_its_bits_alone(self, empty):
         follow(empty, 0, PROMPT)

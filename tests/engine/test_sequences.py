@@ -203,6 +203,37 @@ def recurrent_or_window(**model):
     return bench
 
 
+@pytest.mark.parametrize("model", [{"window": 4}, {"recurrent": 1}])
+def test_what_cannot_be_moved_is_not(model):
+    bench = recurrent_or_window(**model)
+    bench.tiers.shift(1, 5, 10)
+    assert bench.tiers.changes() == (KvChange(1, 1, len(A)),)
+    assert bench.hold(1, A)[1] == len(A)
+
+
+def test_a_shift_drops_what_was_saved_of_the_stream_as_it_was():
+    bench = Bench(sequences=1)
+    bench.hold(2, A[:20] + B)
+    bench.hold(1, A[:8])
+    bench.hold(3, B)
+    bench.hold(1, A)
+    bench.hold(3, B)
+    bench.hold(1, A)
+    bench.tiers.shift(1, 10, 5)
+    assert sorted((copy.session, len(copy.tokens)) for copy in bench.tiers.host) == [(2, 40), (3, 20)]
+    bench.hold(3, B)
+    assert KvChange(1, 2, len(A) - 5) in bench.tiers.changes()
+    assert bench.hold(1, A[:10] + A[15:])[1] == len(A) - 5
+
+
+def test_an_unexecuted_shift_of_a_cleared_sequence_is_gone():
+    bench = Bench(sequences=1, host_bytes=0)
+    bench.hold(1, A)
+    bench.tiers.shift(1, 10, 5)
+    bench.hold(2, B)
+    assert bench.hold(1, A)[1] == 0
+
+
 def test_forgetting_takes_sequences_and_copies():
     bench = Bench(sequences=1)
     bench.hold(1, A)

@@ -22,7 +22,7 @@ from superfluid.engine.sequences import Tiers
 from superfluid.engine.threads import Fixed
 from superfluid.protocol.codes import Fault, Finish
 from superfluid.protocol.records import GenParams
-from superfluid.protocol.ticks import LaneOptions, LaneStart, Tick, pack, unpack
+from superfluid.protocol.ticks import IN_SEQUENCE, LaneOptions, LaneStart, Tick, pack, unpack
 
 CONTEXT = 64
 LOW, VOCABULARY = 3, 12
@@ -105,6 +105,7 @@ class Simulation:
         self.waiting = []
         self.kv = {}
         self.warm = 0
+        self.shifts = 0
 
     def begin(self, session, prompt, limit, sampled, seed, offset, ephemeral=False):
         self.numbers += 1
@@ -162,6 +163,34 @@ class Simulation:
         self.rounds.check()
         self.step([])
         assert all(self.kv.get(session, (0, 0)) == (0, 0) for session in sessions)
+
+    def shift(self, session, start, count):
+        """The session loses a part of its stream, and so does its idle sequence where it can."""
+        self.step([])
+        before = self.idle()
+        own = [slot for slot in self.tiers._slots if slot.idle and slot.session == session]
+        self.tiers.shift(session, start, count)
+        self.rounds.check()
+        changed = [slot for slot in own if self.idle().get(slot.number) != before[slot.number]]
+        assert len(changed) <= 1
+        for slot in changed:
+            tokens = list(before[slot.number][1])
+            assert len(tokens) >= start + count
+            del tokens[start : start + count]
+            assert slot.tokens.tolist() == tokens
+            self.shifts += 1
+        others = {number: held for number, held in before.items() if number not in {slot.number for slot in changed}}
+        assert others.items() <= self.idle().items()
+        if self.backend.traits.shifts and count and [slot for slot in own if len(slot.tokens) >= start + count]:
+            assert changed or len(own) > 1 or own[0].copied or own[0].lent
+        log = self.logs.get(session, [])
+        del log[start : start + count]
+        self.step([])
+        if changed and changed[0].tokens:
+            lengths = [
+                len(slot.tokens) for slot in self.tiers._slots if slot.session == session and not slot.ephemeral
+            ]
+            assert self.kv[session] == (IN_SEQUENCE, max(lengths))
 
     def rest(self, seconds):
         """Nothing is asked for so long, and the writer does what it may."""
@@ -266,6 +295,12 @@ class TiersMachine(RuleBasedStateMachine):
     def end_lane(self, data):
         self.simulation.step([], [data.draw(st.sampled_from(sorted(self.simulation.lanes)), label="lane")])
 
+    @rule(session=st.integers(1, 6), start=st.integers(0, 20), count=st.integers(0, 20), more=st.booleans())
+    def shift(self, session, start, count, more):
+        self.simulation.shift(session, start, count)
+        if more:
+            self.simulation.shift(session, start // 2, count // 3)
+
     @rule(seconds=st.sampled_from([0.1, 1, 100]))
     def rest(self, seconds):
         self.simulation.rest(seconds)
@@ -300,7 +335,7 @@ TestTiers.settings = settings(max_examples=60, stateful_step_count=30, deadline=
 @pytest.mark.parametrize("failing", [False, True], ids=["sound", "failing"])
 @pytest.mark.parametrize("host_bytes", [0, 400, 1 << 20])
 def test_long_histories(window, recurrent, failing, host_bytes):
-    warm = 0
+    warm = shifts = 0
     for seed in range(8):
         random = Random(seed)
         simulation = Simulation(
@@ -335,12 +370,16 @@ def test_long_histories(window, recurrent, failing, host_bytes):
             simulation.step(run, ends, random.randrange(1, 6), random.randrange(1, 17))
             if random.random() < 0.05:
                 simulation.forget(set(random.sample(range(1, 17), 2)))
+            for _ in range(random.choice([0, 0, 0, 1, 1, 2])):
+                simulation.shift(random.randrange(1, 7), random.randrange(12), random.randrange(12))
             if random.random() < 0.1:
                 simulation.rest(random.choice([0.1, 1, 100]))
             simulation.check()
         simulation.finish()
         warm += simulation.warm
+        shifts += simulation.shifts
     assert warm
+    assert bool(shifts) == (not window and not recurrent)
 
 
 def test_the_oracle_sees_every_token():
