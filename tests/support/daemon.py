@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from superfluid.protocol import requests, responses
-from superfluid.protocol.records import GenParams
+from superfluid.protocol.records import GenParams, span_of
 from superfluid_cli.client import Client
 
 DEADLINE = 120.0
@@ -144,4 +144,4 @@ def generate(client: Client, session: int, max_tokens: int) -> responses.Generat
 
 def drawn(summary: responses.Generated) -> tuple[int, ...]:
     """The tokens that a generation drew."""
-    return tuple(token for event in summary.events for token in event.body.span)
+    return tuple(token for event in summary.events for token in span_of(event.body))

@@ -65,6 +65,19 @@ def test_deltas_are_a_subset_of_the_log(client):
     assert {type(e.body).__name__ for e in set(log) - set(told)} == {"GenerationFingerprint", "GenerationPrompt"}
 
 
+def test_a_result_before_the_end_of_the_turn(client):
+    """The model was cut right after its call; the result closes the turn."""
+    session = asked(client, "Is it raining?")
+    calls: list[int] = []
+    while not calls:
+        summary = generate(client, session, 1)
+        calls = calls_in(summary.events)
+    assert summary.finish == 2
+    result(client, session, calls[0], "12 °C, rain")
+    bodies = [event.body for event in generate(client, session, 500).events]
+    assert text_of(bodies).strip() == "Yes, it rains."
+
+
 def test_several_calls_and_their_results(client):
     session, (first, second) = called(client, "Twice?")
     assert outline(bodies_of(client, session))[-5:] == ["ToolUse", "t", "c", "ToolUse", "t"]
