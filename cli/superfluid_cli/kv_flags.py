@@ -67,7 +67,7 @@ PinBudget = Annotated[
     option(
         "--pin-budget-pct",
         parser=values.whole(0, 100),
-        help="Hundredths of --kv-host-mb that pinned sessions may keep from others.",
+        help="Hundredths of --kv-host-mb that pinned sessions may keep from others; no more than --pressure-low.",
         default=True,
     ),
 ]

@@ -65,7 +65,7 @@ class ServeConfig:
     """None is `<sessions>/park`"""
     park_bytes: int = 20 << 30
     pin_budget_pct: int = 50
-    """how much of the host memory for KV pins may take"""
+    """how much of the host memory for KV pins may take, in hundredths; no more than the low of `pressure`"""
     pressure: tuple[int, int] | None = (85, 70)
     """(high, low) hundredths of the machine's memory in use: above high, KV in host memory is halved and halved
     again, below low it may grow back; None does not look"""

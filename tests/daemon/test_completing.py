@@ -11,6 +11,7 @@ import time
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from superfluid.daemon.completing import KEPT
 from superfluid.engine.fake import FakeModel
 from superfluid.model.fim import FimDialect
 from superfluid.model.text import TextStream
@@ -136,6 +137,23 @@ def test_what_asks_for_something_else_is_no_hit(web, vocabulary):
         ):
             reply = client.ask(request, responses.Completion)
             assert (reply.tokens, reply.cached) == (oracle(vocabulary, request), False)
+
+
+def test_the_latest_answers_are_remembered(web):
+    def cached(numbers):
+        """Whether each was; on connections of their own, a dozen each."""
+        found = {}
+        for start in range(0, len(numbers), BURST):
+            with web.daemon.client() as client:
+                for number in numbers[start : start + BURST]:
+                    order = requests.Complete(f"lru {number}", "", 0, 1)
+                    found[number] = client.ask(order, responses.Completion).cached
+        return found
+
+    assert not any(cached(range(KEPT)).values())
+    assert cached([0, 1]) == {0: True, 1: True}
+    assert cached([KEPT, KEPT + 1]) == {KEPT: False, KEPT + 1: False}
+    assert cached([0, 1, KEPT + 1, 2, 3]) == {0: True, 1: True, KEPT + 1: True, 2: False, 3: False}
 
 
 def test_nothing_is_asked_of_the_model_for_no_tokens(web):
