@@ -7,6 +7,7 @@ what it already holds (spec: wire-facts, 8.12).
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import trio
@@ -78,6 +79,10 @@ class Bus:
         self._last = 0
         self._by_session: dict[int, dict[int, Subscription]] = {}
         self._closed = False
+        self.taps: list[Callable[[int, Event], None]] = []
+        """are told of every committed event, of every session"""
+        self.ends: list[Callable[[int | None], None]] = []
+        """are told of a session that is purged, and with None that the daemon stops"""
 
     def subscribe(self, session: int, *, provisional: bool) -> Subscription:
         """From now on, without a gap: register first, then read the backlog, then skip what it held."""
@@ -98,6 +103,8 @@ class Bus:
     def publish(self, session: int, event: Event) -> None:
         for subscription in self._by_session.get(session, {}).values():
             subscription.offer(event)
+        for told in self.taps:
+            told(session, event)
 
     def publish_provisional(self, session: int, channel: int, text: str) -> None:
         for subscription in self._by_session.get(session, {}).values():
@@ -107,9 +114,14 @@ class Bus:
     def end_session(self, session: int, reason: str) -> None:
         for subscription in self._by_session.get(session, {}).values():
             subscription.end(reason)
+        for told in self.ends:
+            told(session)
 
     def close(self) -> None:
         """The daemon stops: every subscription ends, and so does each that still comes."""
         self._closed = True
-        for session in self._by_session:
-            self.end_session(session, "publisher closed")
+        for followers in self._by_session.values():
+            for subscription in followers.values():
+                subscription.end("publisher closed")
+        for told in self.ends:
+            told(None)

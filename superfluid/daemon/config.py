@@ -81,6 +81,10 @@ class ServeConfig:
     """how long one may take; 0 is as long as it takes"""
     tool_lease_ms: int = 0
     """how long a tool call may stay without its result, in milliseconds; 0 is for ever"""
+    query_reserve: int = 512
+    """tokens of the context that data leave free, for questions and replies"""
+    live_sessions: int = 256
+    """most sessions that may have a name at once"""
     drain_timeout: float = 60.0
     log_file: Path | None = None
     """None is `<sessions>/logs/serve.log`"""

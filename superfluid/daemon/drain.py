@@ -12,6 +12,7 @@ from superfluid.daemon.activity import Activity
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.generating import Generating
+from superfluid.daemon.ingesting import Ingesting
 
 LAST_WORDS = 2.0
 """Seconds for replies and subscriptions to be read once everything has ended."""
@@ -20,8 +21,15 @@ OVERTIME = 3.0
 """Seconds past the drain timeout after which the process leaves whatever is still going on."""
 
 
-async def drain(generating: Generating, room: EngineRoom, bus: Bus, activity: Activity, seconds: float) -> None:
-    """End every generation with finish 4 and every subscription, within `seconds`."""
+async def drain(
+    generating: Generating,
+    ingesting: Ingesting,
+    room: EngineRoom,
+    bus: Bus,
+    activity: Activity,
+    seconds: float,
+) -> None:
+    """End every generation with finish 4 and every subscription, within `seconds`; pending data is committed."""
     _leave_at_the_latest(seconds + OVERTIME)
     began = trio.current_time()
     generating.closing = True
@@ -30,6 +38,8 @@ async def drain(generating: Generating, room: EngineRoom, bus: Bus, activity: Ac
             room.cancel(generation)
         for generation in room.in_flight.all():
             await generation.ended.wait()
+        with trio.move_on_after(LAST_WORDS):
+            await ingesting.rest()
     bus.close()
     with trio.move_on_after(min(LAST_WORDS, max(seconds, 0.1))):
         await activity.rest()

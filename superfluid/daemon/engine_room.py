@@ -128,6 +128,8 @@ class EngineRoom:
         done = self._tickets[ticket] = trio.Event()
         self._order(Forget(ticket, tuple(sessions)))
         await done.wait()
+        for session in sessions:
+            self.kv.pop(session, None)
 
     def hold(self, sessions: Sequence[int]) -> None:
         """Keep the KV of these sessions before that of all others; replaces what was held before."""

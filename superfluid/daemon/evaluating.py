@@ -97,8 +97,12 @@ class Evaluating:
 
     def ready(self, state: SessionState) -> Ready | None:
         """Where an answer would begin, as long as it is true."""
-        ready = self._ready.get(state.id)
-        return ready if ready is not None and ready.at == position(state) and state.feed.pre_decode else None
+        return self.ready_at(state.id, position(state)) if state.feed.pre_decode else None
+
+    def ready_at(self, session: int, at: Position) -> Ready | None:
+        """As `ready`, of a session whose input is at that position."""
+        ready = self._ready.get(session)
+        return ready if ready is not None and ready.at == at else None
 
     def _stale(self, state: SessionState) -> bool:
         ahead = state.feed.pre_decode and self.ready(state) is None

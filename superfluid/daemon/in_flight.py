@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+import trio
 
 from superfluid.daemon.generation import Generation
 from superfluid.protocol.refusals import Refusal, SessionBusy
@@ -17,6 +19,9 @@ class InFlight:
         self._by_lane: dict[int, Generation] = {}
         self._claimed: set[int] = set()
         self._lanes_given = 0
+        self._quiet: dict[int, trio.Event] = {}
+        self.begun: list[Callable[[int], None]] = []
+        """are told of a session when a foreground request of it begins, so that background work gives way"""
 
     def next_lane(self) -> int:
         """A lane number that was never used."""
@@ -25,6 +30,7 @@ class InFlight:
 
     def add(self, generation: Generation) -> None:
         self._by_session[generation.session] = generation
+        self._begin(generation.session)
         self._by_lane[generation.job.lane] = generation
 
     @contextmanager
@@ -33,10 +39,25 @@ class InFlight:
         if self.busy(session):
             raise SessionBusy(session)
         self._claimed.add(session)
+        self._begin(session)
         try:
             yield
         finally:
             self._claimed.discard(session)
+            self._end(session)
+
+    def _begin(self, session: int) -> None:
+        for told in self.begun:
+            told(session)
+
+    def _end(self, session: int) -> None:
+        if not self.busy(session) and (quiet := self._quiet.pop(session, None)) is not None:
+            quiet.set()
+
+    async def quiet(self, session: int) -> None:
+        """Return once no foreground request of the session is under way; another may begin right after."""
+        while self.busy(session):
+            await self._quiet.setdefault(session, trio.Event()).wait()
 
     def busy(self, session: int) -> bool:
         """Whether a foreground request of the session is under way: a generation, a question or a turn."""
@@ -61,3 +82,4 @@ class InFlight:
         # After a failed commit the session may be generating again before the old lane is gone.
         if self._by_session.get(generation.session) is generation:
             del self._by_session[generation.session]
+        self._end(generation.session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from typing import Protocol
 
 import trio
 
@@ -21,6 +22,14 @@ QUIET_SECONDS = 10.0
 """How long a purge waits for each generation that it cancels."""
 
 
+class Background(Protocol):
+    async def stop(self, session: int) -> None:
+        """Work on the session no more; return once nothing is under way."""
+
+    def resume(self, session: int) -> None:
+        """The session stays after all."""
+
+
 class Keeping:
     def __init__(self, book: Book, bus: Bus, room: EngineRoom, generating: Generating, parked: ParkedFiles) -> None:
         self._book = book
@@ -28,6 +37,8 @@ class Keeping:
         self._room = room
         self._generating = generating
         self._parked = parked
+        self.background: Background | None = None
+        """what works on sessions unasked, and has to let go of those that are purged"""
 
     async def set_meta(self, session: int, expected_version: int, title: str | None, archived: bool | None) -> int:
         async with self._book.writing(session) as state:
@@ -67,6 +78,8 @@ class Keeping:
         self._book.fenced.update(targets)
         try:
             for target in targets:
+                if self.background is not None:
+                    await self.background.stop(target)
                 if not await self._generating.cancel_and_wait(target, QUIET_SECONDS):
                     raise NotQuiet(target)
             async with AsyncExitStack() as turns:
@@ -76,6 +89,9 @@ class Keeping:
                 erased = await self._erase(turns, states, targets, session, mode)
         finally:
             self._book.fenced.difference_update(targets)
+            if self.background is not None:
+                for target in targets:
+                    self.background.resume(target)
         for target in targets:
             self._bus.end_session(target, "purged")
         await self._room.forget(targets)

@@ -35,6 +35,7 @@ class Metrics:
     prefill_tokens: int = 0
     decode_tokens: int = 0
     warm_tokens: int = 0
+    ingested_tokens: int = 0
     flash_hits: int = 0
     ready_exits: int = 0
     session_turns: int = 0

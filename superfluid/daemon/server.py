@@ -28,8 +28,11 @@ from superfluid.daemon.conversing import Conversing
 from superfluid.daemon.drain import drain
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.evaluating import Evaluating
+from superfluid.daemon.feed_events import FeedEvents
+from superfluid.daemon.feeds import Feeds
 from superfluid.daemon.flashing import Flashing
 from superfluid.daemon.generating import Generating
+from superfluid.daemon.ingesting import Ingesting
 from superfluid.daemon.keeping import Keeping
 from superfluid.daemon.logging_setup import BadFilter, open_log, parse_filter
 from superfluid.daemon.parked_files import ParkedFiles
@@ -49,6 +52,7 @@ from superfluid.model.dialect import dialect_of
 from superfluid.model.gguf import ModelError, ModelFile, inspect, locate
 from superfluid.model.vocabulary import Vocabulary
 from superfluid.protocol.ticks import ALL_LAYERS, KV_TYPES, Load, Ready
+from superfluid.sessions.ingest import Room
 from superfluid.store.errors import StoreError
 from superfluid.store.lock import DirectoryLock
 from superfluid.store.log import SessionLog
@@ -126,6 +130,7 @@ async def _run(parts: _Parts) -> None:
         nursery.start_soon(room.run)
         nursery.start_soon(cases.pinning.run)
         nursery.start_soon(cases.evaluating.run)
+        nursery.start_soon(cases.ingesting.run)
         if config.pressure is not None:
             nursery.start_soon(Pressure(room, *config.pressure, memory_in_use, observer.notice).run)
         async with trio.open_nursery() as accepting:
@@ -136,7 +141,7 @@ async def _run(parts: _Parts) -> None:
             await stop.asked.wait()
             observer.notice("stopping: streams end, the log is flushed")
             accepting.cancel_scope.cancel()
-        await drain(cases.generating, room, bus, activity, config.drain_timeout)
+        await drain(cases.generating, cases.ingesting, room, bus, activity, config.drain_timeout)
         nursery.cancel_scope.cancel()
     _LOG.info("stopped")
 
@@ -176,6 +181,9 @@ def _use_cases(parts: _Parts, ready: Ready, book: Book, bus: Bus, room: EngineRo
     flashing = Flashing(book, generating, model, evaluating, room.metrics)
     config = parts.config
     limits = Limits(config.completion_rate, config.completion_burst, config.completion_deadline_ms)
+    data_room = Room(ready.context, parts.config.query_reserve)
+    ingesting = Ingesting(book, bus, room, generating, model, data_room)
+    keeping = Keeping(book, bus, room, generating, _parked_files(parts))
     return UseCases(
         appending=Appending(book, room, model),
         asking=Asking(book, room, generating, model, evaluating, flashing),
@@ -183,9 +191,22 @@ def _use_cases(parts: _Parts, ready: Ready, book: Book, bus: Bus, room: EngineRo
         completing=Completing(book, generating, model, room.metrics, limits),
         conversing=Conversing(book, generating, model),
         evaluating=evaluating,
+        feeds=Feeds(
+            book,
+            bus,
+            room,
+            generating,
+            keeping,
+            ingesting,
+            evaluating,
+            FeedEvents(bus),
+            data_room,
+            parts.config.live_sessions,
+        ),
         flashing=flashing,
         generating=generating,
-        keeping=Keeping(book, bus, room, generating, _parked_files(parts)),
+        ingesting=ingesting,
+        keeping=keeping,
         pinning=Pinning(book, room),
         reading=Reading(book, bus, room),
         tooling=Tooling(book, room),

@@ -10,8 +10,10 @@ from superfluid.daemon.branching import Branching
 from superfluid.daemon.completing import Completing
 from superfluid.daemon.conversing import Conversing
 from superfluid.daemon.evaluating import Evaluating
+from superfluid.daemon.feeds import Feeds
 from superfluid.daemon.flashing import Flashing
 from superfluid.daemon.generating import Generating
+from superfluid.daemon.ingesting import Ingesting
 from superfluid.daemon.keeping import Keeping
 from superfluid.daemon.pinning import Pinning
 from superfluid.daemon.reading import Reading
@@ -28,8 +30,10 @@ class UseCases:
     completing: Completing
     conversing: Conversing
     evaluating: Evaluating
+    feeds: Feeds
     flashing: Flashing
     generating: Generating
+    ingesting: Ingesting
     keeping: Keeping
     pinning: Pinning
     reading: Reading

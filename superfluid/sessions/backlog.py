@@ -29,6 +29,7 @@ class Backlog:
     """One session's queue. `taken` and `dropped` are what its log says when it is made."""
 
     def __init__(self, taken: int, dropped: int) -> None:
+        self.base = taken
         self.total_pushed = taken
         self.total_dropped = dropped
         self.pending_bytes = 0

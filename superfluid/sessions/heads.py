@@ -25,6 +25,8 @@ class FeedHead:
     flashes: int = 0
     """standing questions"""
     turns: int = 0
+    ever: int = 0
+    """tokens ever put on the input"""
 
 
 def _feed_head(state: SessionState) -> FeedHead:
@@ -40,6 +42,7 @@ def _feed_head(state: SessionState) -> FeedHead:
         frozen_end=feed.frozen_end,
         flashes=len(feed.flashes),
         turns=state.turns,
+        ever=state.ever,
     )
 
 

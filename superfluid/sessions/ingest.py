@@ -28,55 +28,57 @@ class Room:
         return max(0, self.context - self.reserve)
 
 
-def decide_batch(
-    state: SessionState, lines: Sequence[tuple[str, Span]], dropped: int, head: Span, room: Room
-) -> Ingested:
-    """What becomes of the entries of a batch, oldest first, each with the tokens of its line.
+Line = tuple[str, Span | None]
+"""An entry and the tokens of its line; None where newer lines fill the window alone, so that nobody looked."""
+
+
+def decide_batch(state: SessionState, lines: Sequence[Line], dropped: int, head: Span, room: Room) -> Ingested:
+    """What becomes of the entries of a batch, oldest first.
 
     `dropped` were dropped before they got here; `head` opens a turn for data, () where one is open. There is always a
     record, also where nothing of the batch stays.
     """
     others = len(state.tokens) - state.feed.tokens + len(head)
     if state.feed.window is None:
-        return _appended(state, lines, dropped, head, room.input - others - state.feed.tokens)
-    return _windowed(state, lines, dropped, head, min(state.feed.window, room.input - others))
-
-
-def _appended(
-    state: SessionState, lines: Sequence[tuple[str, Span]], dropped: int, head: Span, room: int
-) -> Ingested:
-    """Without a window: what does not fit any more is dropped."""
-    entries = []
-    for text, span in lines:
-        if 0 < len(span) <= room:
-            room -= len(span)
-            entries.append(Entry(text, span))
+        entries, leaving = _appended(lines, room.input - others - state.feed.tokens), 0
+    else:
+        entries, leaving = _windowed(state, lines, min(state.feed.window, room.input - others))
     return Ingested(
         version=state.feed.version + 1,
         head=head if entries else (),
-        entries=tuple(entries),
-        evicted=0,
+        entries=entries,
+        evicted=leaving,
         dropped=dropped + len(lines) - len(entries),
     )
 
 
-def _windowed(
-    state: SessionState, lines: Sequence[tuple[str, Span]], dropped: int, head: Span, room: int
-) -> Ingested:
-    """With a window: older entries make room, those of the same batch too; one that is too long alone is dropped."""
-    fitting = [(text, span) for text, span in lines if 0 < len(span) <= room]
+def _appended(lines: Sequence[Line], room: int) -> tuple[Entry, ...]:
+    """Without a window: what does not fit any more is dropped."""
+    entries = []
+    for text, span in lines:
+        if span and len(span) <= room:
+            room -= len(span)
+            entries.append(Entry(text, span))
+    return tuple(entries)
+
+
+def _windowed(state: SessionState, lines: Sequence[Line], room: int) -> tuple[tuple[Entry, ...], int]:
+    """With a window, older entries make room, those of the same batch too, and one that is too long alone is dropped.
+
+    Also how many entries leave.
+    """
+    fitting = [(text, span) for text, span in lines if span is None or 0 < len(span) <= room]
+    seen = sum(bool(span) for _, span in fitting)
+    if not seen:
+        return (), 0
     held = [length for _, length in state.feed.entries]
-    lengths = held + [len(span) for _, span in fitting]
-    leaving = _leaving(lengths, room) if fitting else 0
-    unseen = max(0, leaving - len(held))
-    entries = tuple(Entry(text, span if place >= unseen else ()) for place, (text, span) in enumerate(fitting))
-    return Ingested(
-        version=state.feed.version + 1,
-        head=head if fitting else (),
-        entries=entries,
-        evicted=leaving,
-        dropped=dropped + len(lines) - len(fitting),
-    )
+    unseen = len(fitting) - seen
+    leaving = _leaving([*held, *[len(span or ()) for _, span in fitting]], room)
+    if unseen:
+        leaving = max(leaving, len(held) + unseen)
+    gone = max(0, leaving - len(held))
+    entries = tuple(Entry(text, (span or ()) if place >= gone else ()) for place, (text, span) in enumerate(fitting))
+    return entries, leaving
 
 
 def _leaving(lengths: Sequence[int], room: int) -> int:

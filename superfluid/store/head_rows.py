@@ -10,7 +10,7 @@ from superfluid.sessions.heads import FeedHead, Head
 COLUMNS = (
     "id, parent, fork_at, own_from, events, tokens, epoch, title_key, archived, meta_version, generation, purged,"
     " open_calls, pin_deadline_ms, born_qos, born_invariant, name_key, born_ms, window, pre_decode, data_version,"
-    " evicted, dropped, taken, frozen_end, flashes, turns"
+    " evicted, dropped, taken, frozen_end, flashes, turns, ever"
 )
 
 SELECT = f"SELECT {COLUMNS} FROM heads"
@@ -49,6 +49,7 @@ def to_row(head: Head, title_key: int | None, name_key: int | None) -> tuple[Any
         feed.frozen_end,
         feed.flashes,
         feed.turns,
+        feed.ever,
     )
 
 
@@ -83,6 +84,7 @@ def from_row(row: tuple[Any, ...], word: Callable[[int, int], str | None]) -> He
             frozen_end=row[24],
             flashes=row[25],
             turns=row[26],
+            ever=row[27],
         ),
     )
 

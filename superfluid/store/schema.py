@@ -30,6 +30,7 @@ _FEED_COLUMNS = (
     "frozen_end INTEGER",
     "flashes INTEGER NOT NULL DEFAULT 0",
     "turns INTEGER NOT NULL DEFAULT 0",
+    "ever INTEGER NOT NULL DEFAULT 0",
 )
 """What version 2 knows of a session besides."""
 
@@ -79,7 +80,7 @@ CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 _TO_2 = (
     *(f"ALTER TABLE heads ADD COLUMN {column}" for column in _FEED_COLUMNS),
     "UPDATE heads SET born_ms = coalesce((SELECT ts FROM records WHERE session = heads.id AND event = heads.own_from"
-    " AND erased = 0), 0)",
+    " AND erased = 0), 0), ever = tokens",
 )
 
 
@@ -115,7 +116,8 @@ def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
     except (sqlite3.Error, OSError, UnicodeDecodeError) as fault:  # the last where SQLite quotes a damaged schema
         if connection is not None:
             connection.close()
-        raise StoreError(f"{path}: {getattr(fault, 'strerror', None) or fault}") from fault
+        place = getattr(fault, "filename", None) or path
+        raise StoreError(f"{place}: {getattr(fault, 'strerror', None) or fault}") from fault
     except StoreError:
         if connection is not None:
             connection.close()

@@ -20,7 +20,7 @@ from superfluid.daemon.use_cases import UseCases
 from superfluid.model.gguf import inspect, locate
 from superfluid.model.vocabulary import Vocabulary
 from superfluid.protocol.codes import Qos, Role
-from superfluid.protocol.feed_responses import Answer, FlashReady
+from superfluid.protocol.feed_responses import Answer, FeedReport, FlashReady
 from superfluid.protocol.records import FeedOpened, GenParams
 from superfluid.sessions.ingest import Room, decide_batch
 from superfluid.sessions.state import SessionState
@@ -76,6 +76,16 @@ class House:
                 await self.compute(scratch, session)
             await self.book.commit_one(state, ingested)
         self.cases.evaluating.settled(session)
+
+    async def settled(self, session: int) -> FeedReport:
+        """The feed once nothing of it waits or is being ingested."""
+
+        async def done() -> bool:
+            report = await self.cases.feeds.report(session)
+            return not report.pending and report.taken == report.total_pushed
+
+        await self.until(done)
+        return await self.cases.feeds.report(session)
 
     async def compute(self, scratch: SessionState, session: int) -> None:
         generation = self.cases.generating.admit(scratch, 0, Qos.BACKGROUND, kv_session=session)
@@ -182,5 +192,6 @@ async def open_house(directory: Path, *, vocabulary: Path | None = None, **setti
         nursery = await stack.enter_async_context(trio.open_nursery())
         nursery.start_soon(room.run)
         nursery.start_soon(house.cases.evaluating.run)
+        nursery.start_soon(house.cases.ingesting.run)
         yield house
         nursery.cancel_scope.cancel()

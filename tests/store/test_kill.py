@@ -10,7 +10,7 @@ import pytest
 
 from superfluid.sessions.heads import Heads
 from superfluid.store.log import SessionLog
-from tests.sessions.world import stream
+from tests.sessions.reference import Reference
 
 ROOT = Path(__file__).parents[2]
 
@@ -76,7 +76,7 @@ def check_one(path, lines):
         assert len(timelines[head.id]) == head.events
         assert [event.event_id for event in timelines[head.id]] == list(range(head.events))
         state = log.snapshot(head.id, head.events)
-        assert state is None or list(state.tokens) == stream(timelines[head.id][: state.events])
+        assert state is None or list(state.tokens) == Reference(timelines[head.id][: state.events]).tokens
         assert head.id not in purged
     for line in lines:
         if not line.startswith("purg") and line != "0 0 0\n":

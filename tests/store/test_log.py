@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from superfluid.protocol import records
 from superfluid.protocol.codes import PurgeMode
 from superfluid.protocol.wire import U64_MAX
-from superfluid.sessions.heads import Head, Heads
+from superfluid.sessions.heads import FeedHead, Head, Heads
 from superfluid.store.errors import DamagedRecord
 from superfluid.store.log import PAGE, Change, SessionLog
 from tests.sessions.bodies import bodies, edits
@@ -195,14 +195,23 @@ def test_heads_hold_what_a_start_needs(log):
     world = World()
     log.commit([world.create(), world.fork(1, 1)])
     log.commit([world.write(2, records.ToolUse("f", "{}"), records.QosSet(1, True), records.EpochBump())])
+    fed = (
+        records.Named("cpu"),
+        records.FeedOpened(9, True),
+        records.Ingested(1, (7,), (records.Entry("a", (1,)), records.Entry("b", (2, 3))), 0, 4),
+        records.Ingested(2, (), (records.Entry("c", (4,)),), 1, 0),
+        records.FlashAdded(1, "q", 5),
+        records.Generated((5,), "x", 0, 1),
+    )
+    log.commit([world.write(2, *fed)])
     (_, head) = log.heads()
     assert head == Head(
         id=2,
         parent=1,
         fork_at=1,
         own_from=1,
-        events=5,
-        tokens=0,
+        events=11,
+        tokens=5,
         epoch=2,
         title=None,
         archived=False,
@@ -213,4 +222,8 @@ def test_heads_hold_what_a_start_needs(log):
         pin_deadline_ms=0,
         born_qos=2,
         born_invariant=False,
+        born_ms=world.own[2][1].ts_unix_ms,
+        feed=FeedHead(
+            "cpu", 9, True, version=2, evicted=1, dropped=4, taken=7, frozen_end=1, flashes=1, turns=1, ever=6
+        ),
     )

@@ -1,0 +1,369 @@
+"""Ingesting: pushed entries become data on a session's input, in the background (decisions 18 to 22).
+
+A batch is everything pending. It is decided on the session as it is, its KV is computed, and only then it is
+committed and told. Foreground requests of the session come first: they cancel the computing, which goes on from where
+it was; a batch that was overtaken is decided again. KV is a view: where it cannot be had, the batch is committed all
+the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import trio
+
+from superfluid.daemon.book import Book
+from superfluid.daemon.bus import Bus, Ended, Subscription
+from superfluid.daemon.conversing import LAST_TICK
+from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.generating import Generating
+from superfluid.daemon.generation import Generation
+from superfluid.daemon.lines import lines_of
+from superfluid.daemon.served import ServedModel
+from superfluid.protocol import records
+from superfluid.protocol.codes import Finish, Qos
+from superfluid.protocol.records import Event, EventBody, GenParams, Ingested, span_of
+from superfluid.protocol.refusals import (
+    QueueFull,
+    Refusal,
+    SessionDamaged,
+    SessionPurged,
+    ShuttingDown,
+    StoreFailed,
+    UnknownSession,
+)
+from superfluid.sessions.backlog import Backlog, Batch
+from superfluid.sessions.cuts import Cuts
+from superfluid.sessions.ingest import Line, Room, decide_batch
+from superfluid.sessions.state import SessionState
+
+_LOG = logging.getLogger("superfluid.ingesting")
+
+_GREEDY = GenParams(0.0, 1.0, 0.0, 0, 0)
+
+PAUSE = 1.0
+"""Seconds before a full queue or a full disk is tried again."""
+
+PATIENCE = 5.0
+"""Seconds that questions may hold up a batch; then it is computed beside them. It never is beside a generation."""
+
+FAULTS = 3
+"""How often the computing may fail before a batch is committed without it."""
+
+
+@dataclass(slots=True)
+class _Feed:
+    """One session's queue, and the work on it."""
+
+    backlog: Backlog
+    scope: trio.CancelScope | None = None
+    """of the task that works on it"""
+    ended: trio.Event = field(default_factory=trio.Event)
+    batch: Batch | None = None
+    """what is being ingested: pending no more, and not durable yet"""
+    job: Generation | None = None
+    patient_until: float = 0.0
+
+
+class Ingesting:
+    """The queues of all sessions, and a task for each that has something in it."""
+
+    def __init__(
+        self, book: Book, bus: Bus, room: EngineRoom, generating: Generating, model: ServedModel, limits: Room
+    ) -> None:
+        self._book = book
+        self._bus = bus
+        self._room = room
+        self._generating = generating
+        self._model = model
+        self._limits = limits
+        self._feeds: dict[int, _Feed] = {}
+        self._due: set[int] = set()
+        """sessions that may have something to do"""
+        self._news = trio.Event()
+        self._resting = trio.Condition()
+        self.after_batch: list[Callable[[int], None]] = []
+        """are told of a session whose batch is durable"""
+        room.in_flight.begun.append(self._give_way)
+        bus.ends.append(self._forget)
+
+    # --- what the use cases call ----------------------------------------------------------------------------------
+
+    def backlog(self, session: int) -> Backlog:
+        """The session's queue. Raises UnknownSession, SessionPurged."""
+        return self._feed(session).backlog
+
+    def under_way(self, session: int) -> bool:
+        """Whether a batch was taken and is not durable yet."""
+        return session in self._feeds and self._feeds[session].batch is not None
+
+    def push(self, session: int, entries: Sequence[str]) -> int:
+        """Queue `entries`; how many entries were dropped for it. Raises as `backlog`."""
+        dropped = self.backlog(session).push(entries)
+        self._look_at(session)
+        return dropped
+
+    async def stop(self, session: int) -> None:
+        """Work on the session no more; return once nothing is under way."""
+        feed = self._feeds.get(session)
+        if feed is not None and feed.scope is not None:
+            feed.scope.cancel()
+            await feed.ended.wait()
+
+    def resume(self, session: int) -> None:
+        """The session stays after all."""
+        self._look_at(session)
+
+    async def rest(self) -> None:
+        """Return once nothing is pending anywhere."""
+        async with self._resting:
+            while any(map(self._has_work, self._feeds.values())):
+                await self._resting.wait()
+
+    def _look_at(self, session: int) -> None:
+        self._due.add(session)
+        self._news.set()
+
+    def _feed(self, session: int) -> _Feed:
+        head = self._book.live(session)
+        if session not in self._feeds:
+            self._feeds[session] = _Feed(Backlog(head.feed.taken, head.feed.dropped))
+        return self._feeds[session]
+
+    def _forget(self, session: int | None) -> None:
+        if session is not None:
+            self._feeds.pop(session, None)
+
+    def _give_way(self, session: int) -> None:
+        """A foreground request begins."""
+        feed = self._feeds.get(session)
+        if feed is not None and feed.job is not None and self._has_to_wait(session, feed):
+            self._room.cancel(feed.job)
+
+    def _has_to_wait(self, session: int, feed: _Feed) -> bool:
+        in_flight = self._room.in_flight
+        asked = in_flight.busy(session) and trio.current_time() < feed.patient_until
+        return asked or in_flight.of_session(session) is not None
+
+    # --- the tasks ------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Ingest whatever is pending, for ever."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                self._news = trio.Event()
+                due, self._due = self._due, set()
+                for session in due:
+                    feed = self._feeds.get(session)
+                    if feed is not None and self._may_begin(session, feed):
+                        feed.scope, feed.ended = trio.CancelScope(), trio.Event()
+                        nursery.start_soon(self._work, session, feed)
+                await self._news.wait()
+
+    def _may_begin(self, session: int, feed: _Feed) -> bool:
+        return feed.scope is None and self._has_work(feed) and session not in self._book.fenced
+
+    def _has_work(self, feed: _Feed) -> bool:
+        return feed.batch is not None or feed.backlog.has_work
+
+    async def _work(self, session: int, feed: _Feed) -> None:
+        """Ingest batch after batch; whatever goes wrong with a session goes wrong with it alone."""
+        assert feed.scope is not None
+        with feed.scope:
+            while self._has_work(feed):
+                await self._try_batch(session, feed)
+        feed.scope = None
+        feed.ended.set()
+        self._look_at(session)
+        async with self._resting:
+            self._resting.notify_all()
+
+    async def _try_batch(self, session: int, feed: _Feed) -> None:
+        try:
+            await self._next_batch(session, feed)
+        except StoreFailed:
+            await trio.sleep(PAUSE)  # the disk is full, say: nothing of the batch is lost meanwhile
+        except (UnknownSession, SessionPurged, SessionDamaged):
+            feed.batch = None
+            feed.backlog.take()
+        except Refusal as refusal:
+            _LOG.warning("session %s takes no data: %s", session, refusal.code)
+            await self._drop(session, feed)
+        except Exception:
+            _LOG.exception("a batch of session %s failed", session)
+            await self._drop(session, feed)
+
+    async def _drop(self, session: int, feed: _Feed) -> None:
+        """Nothing of the batch can be ingested: say so, and go on with the next."""
+        batch, feed.batch = feed.batch, None
+        if batch is None:
+            return
+        feed.backlog.lose(len(batch.entries))
+        try:
+            async with self._book.writing(session) as state:
+                dropped = batch.dropped + len(batch.entries)
+                await self._book.commit_one(state, Ingested(state.feed.version + 1, (), (), 0, dropped))
+        except Refusal as refusal:
+            _LOG.warning("session %s: that data was dropped is not noted: %s", session, refusal.code)
+
+    async def _next_batch(self, session: int, feed: _Feed) -> None:
+        feed.patient_until = trio.current_time() + PATIENCE
+        await self._free(session, feed)
+        if feed.batch is None:
+            feed.batch = feed.backlog.take()
+        batch = feed.batch
+        lines = await lines_of(self._model, batch.entries, self._book.live(session).feed.window, self._limits)
+        faults = 0
+        while True:
+            await self._free(session, feed)
+            plan = self._plan(await self._book.now(session), batch, lines)
+            computed = await self._compute(session, feed, plan)
+            faults += computed is None
+            if (computed or faults >= FAULTS) and await self._commit(session, feed, plan, computed is None):
+                return
+
+    async def _free(self, session: int, feed: _Feed) -> None:
+        """Wait while the session generates, while a tool call is open, and, for a time, while it is asked."""
+        in_flight = self._room.in_flight
+        while True:
+            await trio.lowlevel.checkpoint()
+            if (generation := in_flight.of_session(session)) is not None:
+                await generation.ended.wait()
+            elif in_flight.busy(session) and trio.current_time() < feed.patient_until:
+                with trio.move_on_at(feed.patient_until):
+                    await in_flight.quiet(session)
+            elif self._book.live(session).open_calls:
+                await self._next_event(session)
+            else:
+                return
+
+    async def _next_event(self, session: int) -> None:
+        subscription = self._bus.subscribe(session, provisional=False)
+        try:
+            if self._book.live(session).open_calls:
+                await subscription.receive()
+        finally:
+            self._bus.detach(subscription)
+
+    def _plan(self, state: SessionState, batch: Batch, lines: Sequence[Line]) -> _Plan:
+        head, _ = self._model.data_frame(state)
+        body = decide_batch(state, lines, batch.dropped, head, self._limits)
+        leaving = body.evicted - sum(not entry.span for entry in body.entries)
+        cuts = state.copy().feed.evict(leaving)
+        grown = _after(state, replace(body, evicted=body.evicted - leaving))
+        return _Plan(state, body, cuts, grown, _after(state, body) if leaving else grown)
+
+    # --- computing ------------------------------------------------------------------------------------------------
+
+    async def _compute(self, session: int, feed: _Feed, plan: _Plan) -> bool | None:
+        """Compute the KV of a batch; False where it was interrupted, None where that failed.
+
+        Entries leave the KV after that, by a shift; before it only where both do not fit.
+        """
+        if not span_of(plan.body):
+            return True
+        goal = plan.grown
+        if len(goal.tokens) > self._model.window:
+            goal = plan.after
+            self._shift(session, plan.cuts)
+            plan.shifted = True
+        return await self._prefill(session, feed, goal, plan.state)
+
+    async def _prefill(self, session: int, feed: _Feed, goal: SessionState, state: SessionState) -> bool | None:
+        """Have the session's KV cover `goal`, as long as the session stays in `state`."""
+        subscription = self._bus.subscribe(session, provisional=False)
+        with self._book.passing(_GREEDY, like=goal) as passing:
+            try:
+                feed.job = job = await self._admit(passing, session)
+                if job is None:
+                    return True
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._cancel_when_changed, subscription, job)
+                    if self._has_to_wait(session, feed) or self._book.live(session).feed.ever != state.ever:
+                        self._room.cancel(job)
+                    await job.ended.wait()
+                    nursery.cancel_scope.cancel()
+            finally:
+                self._bus.detach(subscription)
+                if feed.job is not None:
+                    self._generating.abandon(feed.job)
+                    with trio.move_on_after(LAST_TICK, shield=True):
+                        await feed.job.ended.wait()
+                feed.job = None
+        if job.summary is None:
+            return None
+        return job.summary.finish != Finish.CANCELLED
+
+    async def _admit(self, passing: SessionState, session: int) -> Generation | None:
+        """None where the daemon stops: nobody will need the KV."""
+        while True:
+            try:
+                job = self._generating.admit(passing, 0, Qos.BACKGROUND, kv_session=session)
+            except QueueFull:
+                await trio.sleep(PAUSE)
+            except ShuttingDown:
+                return None
+            else:
+                job.deltas.close()
+                return job
+
+    async def _cancel_when_changed(self, subscription: Subscription, job: Generation) -> None:
+        while not isinstance(message := await subscription.receive(), Ended):
+            if isinstance(message, Event) and _changes_input(message.body):
+                break
+        self._room.cancel(job)
+
+    def _shift(self, session: int, cuts: Cuts) -> None:
+        for start, stop in reversed(cuts.ranges):  # from the end, so that the others stay where they are
+            if (shift := getattr(self._room, "shift", None)) is not None:
+                shift(session, start, stop - start)
+
+    # --- committing -----------------------------------------------------------------------------------------------
+
+    async def _commit(self, session: int, feed: _Feed, plan: _Plan, cold: bool) -> bool:
+        """Make the batch durable and tell of it; False where the session has changed meanwhile."""
+        assert feed.batch is not None
+        async with self._book.writing(session) as state:
+            if self._room.in_flight.of_session(session) is not None or _at(state) != _at(plan.state):
+                return False
+            await self._book.commit_one(state, plan.body)
+            feed.backlog.lose(plan.body.dropped - feed.batch.dropped)
+            feed.batch = None
+            if plan.cuts.ranges and not plan.shifted:
+                self._shift(session, plan.cuts)
+        self._room.metrics.ingested_tokens += len(span_of(plan.body))
+        for told in self.after_batch:
+            told(session)
+        if plan.cuts.ranges and not cold and not self._room.in_flight.busy(session):
+            # Where nothing can be shifted, what is behind the gap is computed again, before anybody asks.
+            await self._prefill(session, feed, plan.after, plan.after)
+        return True
+
+
+@dataclass(slots=True)
+class _Plan:
+    """A batch decided on `state`: `after` is the session with it, `grown` with it and nothing evicted yet."""
+
+    state: SessionState
+    body: Ingested
+    cuts: Cuts
+    grown: SessionState
+    after: SessionState
+    shifted: bool = False
+
+
+def _after(state: SessionState, body: Ingested) -> SessionState:
+    after = state.copy()
+    after.apply(Event(after.events, after.epoch, 0, body))
+    return after
+
+
+def _at(state: SessionState) -> tuple[object, ...]:
+    """What a batch is decided on."""
+    return state.ever, len(state.tokens), state.tail, state.feed.version, state.feed.window, bool(state.open_calls)
+
+
+def _changes_input(body: EventBody) -> bool:
+    return bool(span_of(body)) or isinstance(body, records.Rewound | records.Ingested | records.FeedOpened)

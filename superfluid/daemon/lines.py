@@ -1,0 +1,47 @@
+"""The tokens of pushed entries, as far as they matter: what cannot stay on the input anyway is not looked at.
+
+Entries are tokenised a few at a time, in a thread where they are long, so that a full queue of megabytes costs what
+fits into the window, and not what it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from superfluid.daemon.served import ServedModel
+from superfluid.sessions.ingest import Line, Room
+
+AT_ONCE = 64
+"""Entries tokenised in one go."""
+
+
+async def lines_of(model: ServedModel, entries: Sequence[str], window: int | None, room: Room) -> list[Line]:
+    """The lines of `entries`, in order, for `decide_batch`.
+
+    With a window, the newest are looked at until they fill it, without one the oldest until they fill the room.
+    """
+    if window is None:
+        return await _oldest(model, entries, room.input)
+    lines: list[Line] = []
+    rest, total = entries, 0
+    while rest and total <= window:
+        part, rest = rest[-AT_ONCE:], rest[:-AT_ONCE]
+        lines[:0] = await _some(model, part, window)
+        total = sum(len(span) for _, span in lines if span is not None and len(span) <= window)
+    return [*((text, None) for text in rest), *lines]
+
+
+async def _oldest(model: ServedModel, entries: Sequence[str], room: int) -> list[Line]:
+    lines: list[Line] = []
+    for at in range(0, len(entries), AT_ONCE):
+        for text, span in await _some(model, entries[at : at + AT_ONCE], room):
+            lines.append((text, span))
+            room -= len(span) if span is not None and len(span) <= room else 0
+    return lines
+
+
+async def _some(model: ServedModel, entries: Sequence[str], most: int) -> list[Line]:
+    """No tokens for what must have more than `most`: even the longest token is only so long."""
+    fits = [len(text) // model.vocabulary.longest < most for text in entries]
+    spans = await model.lines([text if fit else "" for text, fit in zip(entries, fits, strict=True)])
+    return [(text, span if fit else ()) for text, span, fit in zip(entries, spans, fits, strict=True)]
