@@ -9,6 +9,7 @@ happened for a minute, whatever is new.
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from superfluid.engine.artifact import header_for, most_bytes
 from superfluid.engine.host import HostCopy
 from superfluid.engine.park_writer import Job, ParkWriter, Stopped
 from superfluid.engine.parks import STATELESS, Artifact, Parks
+from superfluid.engine.radix import common
 from superfluid.engine.sequences import Tiers
 from superfluid.engine.slots import Slot
 from superfluid.protocol.ticks import pack, unpack
@@ -28,6 +30,8 @@ AGAIN = 60.0
 """Seconds before anything is tried again after a write that failed, as on a full disk."""
 _STEP = 0.05
 _GROWTH = 8
+_SEEN = 16
+"""So many equal tokens say that what follows them may be equal as well."""
 _LARGEST = 256 << 20
 """Bytes of a sequence that is saved in the background: a request that comes meanwhile waits for that, some 50 ms."""
 _SPEED = 100e6
@@ -187,5 +191,17 @@ class Parking:
 
 
 def _hardly_new(kept: Slot | HostCopy, older: Artifact) -> bool:
-    length = len(older.tokens)
-    return kept.tokens[:length] == older.tokens and len(kept.tokens) - length < len(kept.tokens) // _GROWTH
+    """Whether most of it is on disk: behind the same front, perhaps after entries that its stream has lost since."""
+    front = common(kept.tokens, older.tokens)
+    rest, stored = kept.tokens[front:], older.tokens[front:]
+    if stored:
+        stored = stored[_find(rest[:_SEEN], stored) :]
+        if not stored or rest[: len(stored)] != stored:
+            return False
+    return len(rest) - len(stored) < len(kept.tokens) // _GROWTH
+
+
+def _find(tokens: array[int], held: array[int]) -> int:
+    """Where `tokens` come first in `held`; its length where they do not, or only across two of its own."""
+    at = held.tobytes().find(tokens.tobytes()) if tokens else -1
+    return len(held) if at < 0 or at % held.itemsize else at // held.itemsize

@@ -118,6 +118,30 @@ class TestInTheBackground:
         bench.rest()
         assert bench.parked() == {1: 150}
 
+    def test_a_stream_that_loses_entries_is_not_written_each_time(self, make):
+        bench = make()
+        held = tokens(1, 160)
+        bench.hold(1, held)
+        bench.rest()
+        for new in range(7):  # each time 10 of the oldest go and 5 come
+            bench.tiers.shift(1, 20, 10)
+            held = held[:20] + held[30:] + array("I", range(9000 + 5 * new, 9005 + 5 * new))
+            assert bench.hold(1, held) == len(held) - 5
+            bench.rest()
+            assert bench.parked()[1] == (160 if new < 3 else 140 if new < 6 else 125)
+        bench.rest(SETTLED)
+        assert [artifact.tokens for artifact in bench.parks] == [held]
+
+    def test_what_has_changed_otherwise_is_written(self, make):
+        bench = make()
+        held = tokens(1, 160)
+        bench.hold(1, held)
+        bench.rest()
+        other = held[:150] + tokens(2, 5)
+        bench.hold(1, other)
+        bench.rest()
+        assert [artifact.tokens for artifact in bench.parks] == [other]
+
     def test_a_fork_shares_its_parent_s(self, make):
         bench = make()
         bench.hold(1, tokens(1))
