@@ -65,6 +65,8 @@ class Book:
         """sessions that are being purged"""
         self._passing: dict[int, SessionState] = {}
         """sessions of stateless requests: in memory only, known to nobody but their request"""
+        self._copied: dict[int, int] = {}
+        """those of them that began as copies, and of whom"""
         self._next_passing = FIRST_PASSING
         self._erasing = False
         """whether something that was purged is still in the write-ahead log"""
@@ -192,8 +194,15 @@ class Book:
 
     @contextmanager
     def passing(self, params: GenParams, like: SessionState | None = None) -> Iterator[SessionState]:
-        """A session for one stateless request: never logged, gone with the block. With `like`, a copy of that one."""
-        state = SessionState(self._next_passing) if like is None else like.copy()
+        """A session for one stateless request: never logged, gone with the block.
+
+        With `like`, a copy of that session's state, as long as it lives: raises SessionPurged.
+        """
+        state = SessionState(self._next_passing)
+        if like is not None:
+            self.live(like.id)
+            state = like.copy()
+            self._copied[self._next_passing] = like.id
         state.id, state.params = self._next_passing, params
         self._next_passing += 1
         self._passing[state.id] = state
@@ -203,6 +212,17 @@ class Book:
             yield state
         finally:
             del self._passing[state.id]
+            self._copied.pop(state.id, None)
+
+    def check_copy(self, state: SessionState) -> None:
+        """Whether what `state` is a copy of, if it is one, still lives. Raises SessionPurged."""
+        if (session := self._copied.get(state.id)) is not None:
+            self.live(session)
+
+    def copies(self, sessions: Iterable[int]) -> tuple[int, ...]:
+        """The sessions that are not logged and began as copies of these."""
+        of = frozenset(sessions)
+        return tuple(copy for copy, session in self._copied.items() if session in of)
 
     def pass_by(self, state: SessionState, *bodies: EventBody) -> tuple[Event, ...]:
         """Apply records to a session that is not logged."""

@@ -23,7 +23,7 @@ from superfluid.daemon.served import ServedModel
 from superfluid.protocol.codes import Channel, Finish, Qos
 from superfluid.protocol.feed_responses import FlashReady
 from superfluid.protocol.records import FlashAnswered, Generated, GenParams
-from superfluid.protocol.refusals import QueueFull, Refusal, ShuttingDown
+from superfluid.protocol.refusals import QueueFull, Refusal, SessionPurged, ShuttingDown
 from superfluid.protocol.ticks import LaneOptions
 from superfluid.sessions.state import SessionState
 
@@ -163,9 +163,9 @@ class Evaluating:
         await self._places.acquire()
         with ExitStack() as stack:
             stack.callback(self._places.release)
-            asked = stack.enter_context(self._book.passing(GREEDY, like=work.state))
             flash = work.state.feed.flashes[id] if id is not None else None
             try:
+                asked = stack.enter_context(self._book.passing(GREEDY, like=work.state))
                 if flash is None:
                     put_opener(self._book, self._model, asked)
                 else:
@@ -185,7 +185,7 @@ class Evaluating:
                 generation = self._generating.admit(asked, limit, Qos.BACKGROUND, KEEPS_NOTHING)
             except QueueFull:
                 await trio.sleep(PAUSE)
-            except ShuttingDown:
+            except (SessionPurged, ShuttingDown):
                 return None
             else:
                 generation.deltas.close()

@@ -110,10 +110,12 @@ class Generating:
         The reply is cut into `channels`; without, what looks like a tool call is text. It draws with `params` instead
         of the session's; the KV that it computes is that of `kv_session` instead.
 
-        Raises QueueFull, and ShuttingDown: a drain that has begun does not look again for who comes late.
+        Raises QueueFull, SessionPurged for a copy of what is gone, and ShuttingDown: a drain that has begun does not
+        look again for who comes late.
         """
         if self.closing:
             raise ShuttingDown
+        self._book.check_copy(state)
         job = Job(
             lane=self._room.in_flight.next_lane(),
             session=state.id,

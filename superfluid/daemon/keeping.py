@@ -94,12 +94,18 @@ class Keeping:
                     self.background.resume(target)
         for target in targets:
             self._bus.end_session(target, "purged")
+        await self._end_copies(targets)
         await self._room.forget(targets)
         # Also what a worker left that is gone, or that ran when the daemon was started with other options.
         unparked = await trio.to_thread.run_sync(self._parked.erase, targets)
         if not (erased and unparked):
             raise ErasurePending(session)
         return True
+
+    async def _end_copies(self, targets: tuple[int, ...]) -> None:
+        """End what runs on copies of them: questions, flash queries. None begins any more."""
+        for copy in self._book.copies(targets):
+            await self._generating.cancel_and_wait(copy, QUIET_SECONDS)
 
     def _busy(self, targets: tuple[int, ...]) -> bool:
         return any(self._room.in_flight.of_session(target) is not None for target in targets)

@@ -39,6 +39,7 @@ class Metrics:
     flash_hits: int = 0
     ready_exits: int = 0
     session_turns: int = 0
+    session_cached_tokens: int = 0
     warm_turns: int = 0
     warmed_tokens: int = 0
     cold: int = 0
@@ -128,6 +129,12 @@ class _Reading(Collector):
         yield "os_pressure_events", "Times that KV in host memory gave way.", counted.pressure_events
         yield "pins_expired", "Pins that ran out.", counted.pins_expired
         yield "worker_respawns", "Workers started again.", now.respawns
+        yield "session_turns", "Chat turns on sessions that came to their end.", counted.session_turns
+        yield "session_cached_tokens", "Prompt tokens that those turns found computed.", counted.session_cached_tokens
+        yield "session_warm_turns", "Conversations computed ahead of their turn.", counted.warm_turns
+        yield "session_warmed_tokens", "Tokens computed for them.", counted.warmed_tokens
+        yield "session_flash_hits", "Questions answered from a flash query.", counted.flash_hits
+        yield "session_ready_exits", "Questions answered from the ready position.", counted.ready_exits
 
     def _buckets(self) -> Iterator[tuple[str, float]]:
         total = 0

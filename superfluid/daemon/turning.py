@@ -29,6 +29,8 @@ from superfluid.sessions import decide
 from superfluid.sessions.resending import Sent
 from superfluid.sessions.state import SessionState
 
+COMPLETED = (Finish.END_OF_TURN, Finish.LENGTH, Finish.GRAMMAR)
+
 
 class Turning:
     def __init__(
@@ -65,6 +67,9 @@ class Turning:
                         await generation.ended.wait()
                         if reply.stop is not None:
                             await self._cut_at_stop(session, reply.text)
+                    if reply.finish in COMPLETED:
+                        self._room.metrics.session_turns += 1
+                        self._room.metrics.session_cached_tokens += reply.cached_tokens
             finally:
                 self._evaluating.settled(session)
 
