@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import trio
 
 from superfluid.daemon.book import Book
+from superfluid.daemon.bus import Bus
 from superfluid.daemon.conversing import LAST_TICK
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.generating import Generating
@@ -22,7 +23,7 @@ from superfluid.daemon.questions import put_opener, put_question
 from superfluid.daemon.served import ServedModel
 from superfluid.protocol.codes import Channel, Finish, Qos
 from superfluid.protocol.feed_responses import FlashReady
-from superfluid.protocol.records import FlashAnswered, Generated, GenParams
+from superfluid.protocol.records import Event, FlashAnswered, Generated, GenParams, Ingested, span_of
 from superfluid.protocol.refusals import QueueFull, Refusal, SessionPurged, ShuttingDown
 from superfluid.protocol.ticks import LaneOptions
 from superfluid.sessions.state import SessionState
@@ -64,7 +65,8 @@ def position(state: SessionState) -> Position:
 class Evaluating:
     """Keeps the answers of all sessions current."""
 
-    def __init__(self, book: Book, room: EngineRoom, generating: Generating, model: ServedModel) -> None:
+    def __init__(self, book: Book, bus: Bus, room: EngineRoom, generating: Generating, model: ServedModel) -> None:
+        bus.taps.append(self._committed)
         self._book = book
         self._room = room
         self._generating = generating
@@ -82,7 +84,24 @@ class Evaluating:
 
     def settled(self, session: int) -> None:
         """Something new is on the session's input, or asked of it: what is under way is overtaken."""
-        self._again(session, 0)
+        if self._cares(session):
+            self._again(session, 0)
+
+    def _committed(self, session: int, event: Event) -> None:
+        """What the session API puts on an input counts too: a reply once it is over, and whatever is appended."""
+        in_flight, body = self._room.in_flight, event.body
+        if isinstance(body, Ingested) or not self._cares(session) or in_flight.claimed(session):
+            return  # who does that calls `settled`
+        if isinstance(body, Generated):
+            changed = body.finish != Finish.OPEN
+        else:
+            changed = bool(span_of(body)) and not in_flight.busy(session)
+        if changed:
+            self._again(session, 0)
+
+    def _cares(self, session: int) -> bool:
+        head = self._book.heads.any(session)
+        return head is not None and (head.feed.pre_decode or head.feed.flashes > 0)
 
     def pause(self, session: int) -> None:
         """A foreground request will change the session: what is under way is overtaken. `settled` is to follow."""

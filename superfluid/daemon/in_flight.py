@@ -59,6 +59,9 @@ class InFlight:
         while self.busy(session):
             await self._quiet.setdefault(session, trio.Event()).wait()
 
+    def claimed(self, session: int) -> bool:
+        return session in self._claimed
+
     def busy(self, session: int) -> bool:
         """Whether a foreground request of the session is under way: a generation, a question or a turn."""
         return session in self._by_session or session in self._claimed

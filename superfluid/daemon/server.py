@@ -177,7 +177,7 @@ def _use_cases(parts: _Parts, ready: Ready, book: Book, bus: Bus, room: EngineRo
         identity=parts.identity,
     )
     generating = Generating(book, room, model, leases=parts.config.tool_lease_ms > 0)
-    evaluating = Evaluating(book, room, generating, model)
+    evaluating = Evaluating(book, bus, room, generating, model)
     flashing = Flashing(book, generating, model, evaluating, room.metrics)
     config = parts.config
     limits = Limits(config.completion_rate, config.completion_burst, config.completion_deadline_ms)

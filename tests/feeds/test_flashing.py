@@ -7,7 +7,7 @@ import pytest
 from superfluid.daemon.asking import Question
 from superfluid.daemon.evaluating import position
 from superfluid.daemon.flashing import MOST
-from superfluid.protocol.codes import Finish
+from superfluid.protocol.codes import Finish, Role
 from superfluid.protocol.records import FlashAnswered
 from superfluid.protocol.refusals import FlashExists, OverWindow, ProtocolRefusal, TooManyFlashes, UnknownFlash
 from tests.durability.house import fake
@@ -140,6 +140,23 @@ def test_a_chat_turn_makes_answers_stale_and_has_them_given_again(tmp_path):
         assert house.cases.evaluating.ready(after) not in (None, ready)
         assert house.cases.evaluating.ready(before) is None
         assert len(await _answers(house, session)) == 2
+
+    run(tmp_path, story)
+
+
+def test_what_comes_over_the_session_api_counts_too(tmp_path):
+    async def story(house: House) -> None:
+        session = await house.open()
+        await house.batch(session, *LINES[:4])
+        await house.cases.flashing.add(session, QUERY, 4)
+        values = {(await house.fresh(session)).feed.flashes[1].value}
+        await house.cases.appending.message(session, Role.USER, "hello")
+        values.add((await house.fresh(session)).feed.flashes[1].value)
+        async with house.cases.generating.generate(session, 40) as generation:
+            await generation.ended.wait()
+        values.add((await house.fresh(session)).feed.flashes[1].value)
+        assert len(values) == 3
+        assert len(await _answers(house, session)) == 3, "not after every piece of a reply"
 
     run(tmp_path, story)
 
