@@ -317,8 +317,7 @@ class Ingesting:
 
     def _shift(self, session: int, cuts: Cuts) -> None:
         for start, stop in reversed(cuts.ranges):  # from the end, so that the others stay where they are
-            if (shift := getattr(self._room, "shift", None)) is not None:
-                shift(session, start, stop - start)
+            self._room.shift(session, start, stop - start)
 
     # --- committing -----------------------------------------------------------------------------------------------
 
