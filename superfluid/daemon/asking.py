@@ -69,6 +69,16 @@ class Answering:
         return self._answer is not None
 
     @property
+    def lagged(self) -> bool:
+        """Whether its pieces were taken too slowly, and it was cancelled for that."""
+        return self._reply is not None and self._reply.lagged
+
+    @property
+    def context(self) -> int:
+        """Tokens of the session before the question, where it is drawn."""
+        return 0 if self._reply is None else self._reply.prompt_tokens - self.prompt_tokens
+
+    @property
     def answer(self) -> Answer:
         if self._answer is not None:
             return self._answer

@@ -87,6 +87,11 @@ class Reply:
         return self._finder.found
 
     @property
+    def lagged(self) -> bool:
+        """Whether its pieces were taken too slowly, and it was cancelled for that."""
+        return self._generation.lagged
+
+    @property
     def cached_tokens(self) -> int:
         """Prompt tokens whose KV was held; final once the pieces have ended."""
         return min(self._generation.job.warm, self.prompt_tokens)

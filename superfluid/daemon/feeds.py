@@ -6,7 +6,7 @@ A feed is a session with a name; every session can be pushed to (decisions 1 and
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 
 from superfluid.daemon.book import Book
@@ -214,7 +214,7 @@ class Feeds:
 
     # --- events ---------------------------------------------------------------------------------------------------
 
-    def subscribe(self, session: int) -> AsyncIterator[FeedNews]:
+    def subscribe(self, session: int) -> AsyncGenerator[FeedNews, None]:
         """What is there now, then what happens, until the session or the daemon ends, or the follower lags.
 
         Raises UnknownSession, SessionPurged.
@@ -222,7 +222,7 @@ class Feeds:
         self.touch(session)
         return self._follow(self._events.follow(session))
 
-    async def _follow(self, follower: Follower) -> AsyncIterator[FeedNews]:
+    async def _follow(self, follower: Follower) -> AsyncGenerator[FeedNews, None]:
         session = follower.session
         try:
             state = await self._book.now(session)

@@ -249,11 +249,6 @@ def test_scheduling_classes(quick):
     check(reply, "x-superfluid-qos", "expected one of interactive")
 
 
-def test_sessions_are_refused(quick):
-    reply = quick.http.post(CHAT, json={"messages": MESSAGES}, headers={"x-superfluid-session-id": "s"})
-    check(reply, "x-superfluid-session-id", "sessions over HTTP")
-
-
 def test_paths_and_methods(quick):
     for method, path, status in (
         ("GET", "/", 404),

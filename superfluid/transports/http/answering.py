@@ -28,7 +28,7 @@ from superfluid.transports.http.choices import (
 from superfluid.transports.http.errors import ApiError
 from superfluid.transports.http.frames import HEADERS, STILL_HERE, End, say
 from superfluid.transports.http.leaving import cancel_when_gone
-from superfluid.transports.http.sampling import SESSION_HEADER
+from superfluid.transports.http.naming import SESSION_HEADER, Target, found, named
 from superfluid.transports.http.traffic import Traffic
 
 QOS_HEADER = "x-superfluid-qos"
@@ -51,8 +51,7 @@ class Answering(Generic[A]):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises ApiError before the first byte; after it, errors are part of the stream."""
         headers = Headers(scope=scope)
-        if SESSION_HEADER in headers:
-            raise ApiError(f"{SESSION_HEADER}: this server does not do sessions over HTTP yet", param=SESSION_HEADER)
+        target = self._target(scope, headers)
         qos = asked_class(headers, self._config)
         try:
             data = await body.read(receive)
@@ -62,11 +61,22 @@ class Answering(Generic[A]):
             order = self._order(data, qos)
         else:
             order = await trio.to_thread.run_sync(self._order, data, qos)
-        last = await self._draw(order, receive, send)
+        if target is not None and len(order.asks) > 1:
+            raise ApiError("n: a turn on a session has one reply", param="n", code="invalid_value")
+        last = await self._draw(order, target, receive, send)
         if last is not None:
             await last(scope, receive, send)
 
-    async def _draw(self, order: Order[A], receive: Receive, send: Send) -> ASGIApp | None:
+    def _target(self, scope: Scope, headers: Headers) -> Target | None:
+        """The session in the path or in the headers, None where it is in neither. Raises ApiError."""
+        key = scope["path_params"].get("session") or named(headers)
+        if key is None:
+            return None
+        if not self._form.on_session:
+            raise ApiError(f"{SESSION_HEADER}: this route has no turns on sessions", param=SESSION_HEADER)
+        return found(self._cases, key)
+
+    async def _draw(self, order: Order[A], target: Target | None, receive: Receive, send: Send) -> ASGIApp | None:
         """Draw and stream; what is left to say once all is drawn, None where the client has left. Raises ApiError.
 
         The last word is not said in here: it may close the connection, and that is no leaving.
@@ -78,8 +88,8 @@ class Answering(Generic[A]):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(cancel_when_gone, receive, nursery.cancel_scope)
             for index, ask in enumerate(order.asks):
-                nursery.start_soon(draw, self._form, self._cases, index, ask, sending)
-            teller = self._form.teller(order, self._cases.conversing.model.name)
+                nursery.start_soon(draw, self._form, self._cases, index, ask, sending, target)
+            teller = self._form.teller(order, self._cases.conversing.model.name, target)
             reply = _Reply(teller, len(order.asks), happenings)
             try:
                 last = await (reply.stream(send) if order.stream else reply.whole())
@@ -153,8 +163,8 @@ class _Reply:
         frames = [*self._teller.opening(self._prompt_tokens)]
         frames += [frame for happening in early for frame in self._frames(happening)]
         while True:
-            if frames:
-                await say(send, b"".join(frames))
+            if data := b"".join(frames):
+                await say(send, data)
             if self.complete:
                 return End(self._teller.last(self.choices))
             batch = await self._batch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -22,11 +23,17 @@ from superfluid.transports.http.choices import A, Form
 from superfluid.transports.http.completions import Completions
 from superfluid.transports.http.counting import Counting
 from superfluid.transports.http.errors import ApiError, refusal
+from superfluid.transports.http.events import Events
+from superfluid.transports.http.feed_socket import FeedSocket
 from superfluid.transports.http.guard import Guard
 from superfluid.transports.http.health import Health
 from superfluid.transports.http.messages import Messages
 from superfluid.transports.http.models import Models
+from superfluid.transports.http.naming import NAME, found
+from superfluid.transports.http.questions import Questions
+from superfluid.transports.http.sessions import Sessions
 from superfluid.transports.http.traffic import Traffic
+from superfluid.transports.http.warming import Warming
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -53,14 +60,34 @@ def application(cases: UseCases, config: HttpConfig, activity: Activity) -> ASGI
         Route("/v1/completions", answering(Completions()), methods=["POST"]),
         Route("/v1/messages", answering(Messages()), methods=["POST"]),
         Route("/v1/messages/count_tokens", Counting(cases).count, methods=["POST"]),
+        *Sessions(cases).routes,
+        Route("/v1/sessions/{session}/generate", answering(Questions()), methods=["POST"]),
+        Route("/v1/sessions/{session}/warm", Warming(cases), methods=["POST"]),
+        Route("/v1/sessions/{session}/events", Events(cases), methods=["GET"]),
+        Route("/v1/sessions/{session}/ws", _no_upgrade, methods=["GET"]),
     ]
     app = Starlette(routes=routes, exception_handlers=_HANDLERS)
     app.router.redirect_slashes = False
-    return Guard(app, _no_socket, config, activity)
+
+    async def sockets(scope: Scope, receive: Receive, send: Send) -> None:
+        place = _SOCKET.fullmatch(scope["path"])
+        if place is None:
+            raise ApiError("there is no WebSocket at this path", status=404)
+        if not NAME.fullmatch(place[1]):
+            raise ApiError("id: a session's name or number is to stand between /v1/sessions/ and /ws", param="id")
+        target = found(cases, place[1])
+        await send({"type": "websocket.accept"})
+        await FeedSocket(receive, send, cases, target).run()
+
+    return Guard(app, sockets, config, activity)
 
 
-async def _no_socket(_: Scope, __: Receive, ___: Send) -> None:
-    raise ApiError("there is no WebSocket at this path", status=404)
+_SOCKET = re.compile("/v1/sessions/(.*)/ws", re.DOTALL)
+
+
+async def _no_upgrade(_: Request) -> Response:
+    headers = {"upgrade": "websocket", "connection": "upgrade"}
+    raise ApiError("this path is for WebSockets", status=426, headers=headers)
 
 
 async def _refused(request: Request, fault: Exception) -> Response:

@@ -20,8 +20,9 @@ _ROLES: Mapping[str, Role] = {
     "assistant": Role.ASSISTANT,
 }
 _TOOLS = "tools"
+TOOLS: dict[str, tuple[str, Callable[[object], bool]]] = {"tools": (_TOOLS, sampling.filled)}
 _REFUSED: dict[str, tuple[str, Callable[[object], bool]]] = {
-    "tools": (_TOOLS, sampling.filled),
+    **TOOLS,
     "tool_choice": (_TOOLS, lambda value: value not in ("none", "auto")),
     "functions": (_TOOLS, sampling.filled),
     "function_call": (_TOOLS, lambda value: value not in ("none", "auto")),
@@ -47,12 +48,12 @@ class Chat(OpenAiForm):
         wanted = sampling.wanted(fields, config, vocabulary)
         fields.text("model")
         fields.object("chat_template_kwargs")
-        turns = _turns(fields)
+        told = turns(fields)
         limits = [fields.whole(name, 1) for name in ("max_completion_tokens", "max_tokens")]
         asks = tuple(
             Ask(
                 params=wanted.choice(place),
-                turns=turns,
+                turns=told,
                 max_tokens=limits[0] if limits[0] is not None else limits[1],
                 stops=wanted.stops,
                 qos=qos,
@@ -76,7 +77,8 @@ class Chat(OpenAiForm):
         return {"delta": {}, "logprobs": None}
 
 
-def _turns(fields: Fields) -> tuple[Turn, ...]:
+def turns(fields: Fields) -> tuple[Turn, ...]:
+    """The conversation in `messages`. Raises ApiError."""
     messages = fields.array("messages")
     if messages is None:
         raise missing("messages", "an array of messages")

@@ -16,6 +16,7 @@ from superfluid.protocol.codes import Finish
 from superfluid.protocol.refusals import Refusal, ShuttingDown
 from superfluid.transports.http.errors import ApiError, from_refusal
 from superfluid.transports.http.fields import Fields
+from superfluid.transports.http.naming import Target
 
 A = TypeVar("A")
 """What is asked for one choice."""
@@ -111,46 +112,51 @@ class Form(ABC, Generic[A]):
     """How a route reads its request, has it answered and writes its reply."""
 
     prompt_field: ClassVar[str]
+    on_session: ClassVar[bool] = True
+    """whether it can be done on a session"""
 
     @abstractmethod
     def parse(self, fields: Fields, config: HttpConfig, vocabulary: int, qos: int) -> Order[A]:
         """Raises ApiError naming the field."""
 
     @abstractmethod
-    def teller(self, order: Order[A], model: str) -> Teller: ...
+    def teller(self, order: Order[A], model: str, target: Target | None) -> Teller: ...
 
     @abstractmethod
-    async def answer(self, cases: UseCases, index: int, ask: A, sending: Sending) -> None:
+    async def answer(self, cases: UseCases, index: int, ask: A, sending: Sending, target: Target | None) -> None:
         """Have one ask answered and tell what happens. Raises Refusal and ApiError."""
 
-    def refused(self, refusal: Refusal) -> ApiError:
+    def refused(self, refusal: Refusal, target: Target | None) -> ApiError:
         """What the daemon refuses, in the words of this route."""
+        if target is not None:
+            return target.refused(refusal, self.prompt_field)
         return from_refusal(refusal, self.prompt_field)
 
 
-async def draw(form: Form[A], cases: UseCases, index: int, ask: A, sending: Sending) -> None:
+async def draw(form: Form[A], cases: UseCases, index: int, ask: A, sending: Sending, target: Target | None) -> None:
     """Draw one choice and tell what happens. Being cancelled cancels it, in the queue and at any later stage.
 
     What is slow to take happenings slows nothing but this: the generation keeps its pieces, and ends itself where
     they become too many.
     """
     try:
-        await form.answer(cases, index, ask, sending)
+        await form.answer(cases, index, ask, sending, target)
     except ApiError as fault:
         await sending.send(Failed(fault))
     except Refusal as refusal:
-        await sending.send(Failed(form.refused(refusal)))
+        await sending.send(Failed(form.refused(refusal, target)))
 
 
-async def converse(cases: UseCases, index: int, ask: Ask, sending: Sending) -> None:
-    """Have a conversation or a prompt continued. Raises Refusal and ApiError."""
-    async with cases.conversing.reply(ask) as reply:
+async def converse(cases: UseCases, index: int, ask: Ask, sending: Sending, target: Target | None) -> None:
+    """Have a conversation or a prompt continued, on a session or on none. Raises Refusal and ApiError."""
+    way = cases.conversing.reply(ask) if target is None else cases.turning.reply(target.session, ask)
+    async with way as reply:
         await sending.send(Admitted(index, reply.prompt_tokens))
         async for text in reply.pieces():
             if text:
                 await sending.send(Piece(index, text))
         if reply.finish is Finish.CANCELLED:
-            raise ShuttingDown if cases.generating.closing else _too_slow()
+            raise cancelled(cases, lagged=reply.lagged)
         await sending.send(
             Choice(
                 index=index,
@@ -164,5 +170,11 @@ async def converse(cases: UseCases, index: int, ask: Ask, sending: Sending) -> N
         )
 
 
-def _too_slow() -> ApiError:
-    return ApiError("the reply was cancelled, since it was not read in time", status=503, code="reader_too_slow")
+def cancelled(cases: UseCases, *, lagged: bool) -> Exception:
+    """Why a reply was cancelled whose client is still there; `lagged` is whether it was too slow to take it."""
+    if cases.generating.closing:
+        return ShuttingDown()
+    if lagged:
+        message = "the reply was cancelled, since it was not read in time"
+        return ApiError(message, status=503, code="reader_too_slow")
+    return ApiError("the reply was cancelled by another client", status=409, code="cancelled")

@@ -13,6 +13,7 @@ from superfluid.daemon.use_cases import UseCases
 from superfluid.transports.http.choices import Choice, Form, Order, Sending, Teller, converse
 from superfluid.transports.http.errors import ApiError
 from superfluid.transports.http.frames import DONE, frame
+from superfluid.transports.http.naming import Target
 
 
 class OpenAiForm(Form[Ask]):
@@ -22,11 +23,11 @@ class OpenAiForm(Form[Ask]):
     whole_object: ClassVar[str]
     chunk_object: ClassVar[str]
 
-    def teller(self, order: Order[Ask], model: str) -> Teller:
+    def teller(self, order: Order[Ask], model: str, target: Target | None) -> Teller:
         return _Chunks(self, order, model)
 
-    async def answer(self, cases: UseCases, index: int, ask: Ask, sending: Sending) -> None:
-        await converse(cases, index, ask, sending)
+    async def answer(self, cases: UseCases, index: int, ask: Ask, sending: Sending, target: Target | None) -> None:
+        await converse(cases, index, ask, sending, target)
 
     @abstractmethod
     def whole(self, choice: Choice) -> dict[str, Any]:

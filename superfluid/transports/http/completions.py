@@ -30,6 +30,7 @@ class Completions(OpenAiForm):
     """OpenAI's completion form. A prompt is text, in which control tokens count as such, or token ids."""
 
     prompt_field = "prompt"
+    on_session = False
     id_prefix = "cmpl-"
     whole_object = "text_completion"
     chunk_object = "text_completion"

@@ -46,6 +46,10 @@ class ApiError(Exception):
         self.code = code
         self.headers = dict(headers or {})
 
+    def saying(self, message: str) -> ApiError:
+        """The same in other words."""
+        return ApiError(message, status=self.status, param=self.param, code=self.code, headers=self.headers)
+
     @property
     def type(self) -> str:
         return _TYPES.get(self.status, "api_error" if self.status >= 500 else "invalid_request_error")

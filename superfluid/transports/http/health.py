@@ -40,4 +40,12 @@ class Health:
             "prompt_tokens": traffic.prompt_tokens,
             "generated_tokens": traffic.generated_tokens,
             "prefix_cached_tokens": done.warm_tokens,
+            "sessions": len(self._cases.feeds.ids()),
+            "session_turns": done.session_turns,
+            "session_cached_tokens": done.session_cached_tokens,
+            "session_ingested_tokens": done.ingested_tokens,
+            "session_warm_turns": done.warm_turns,
+            "session_warmed_tokens": done.warmed_tokens,
+            "session_flash_hits": done.flash_hits,
+            "session_ready_exits": done.ready_exits,
         }

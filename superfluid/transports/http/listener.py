@@ -8,6 +8,7 @@ from superfluid.daemon.activity import Activity
 from superfluid.daemon.config import HttpConfig, StartError
 from superfluid.daemon.use_cases import UseCases
 from superfluid.transports.hosts import is_loopback
+from superfluid.transports.http import feed_socket
 from superfluid.transports.http.app import application
 from superfluid.transports.listening import Listener, settings
 
@@ -19,7 +20,11 @@ class HttpListener:
 
     def __init__(self, config: HttpConfig) -> None:
         self._config = config
-        self._listener = Listener(config.host, config.port, settings())
+        hypercorn = settings()
+        hypercorn.websocket_max_message_size = feed_socket.MOST_BYTES
+        hypercorn.websocket_ping_interval = feed_socket.PING_SECONDS
+        hypercorn.max_app_queue_size = 1  # what waits, waits where its size is known
+        self._listener = Listener(config.host, config.port, hypercorn)
 
     @property
     def url(self) -> str | None:

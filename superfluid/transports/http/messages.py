@@ -15,6 +15,7 @@ from superfluid.transports.http.choices import Form, Order, Sending, Teller, con
 from superfluid.transports.http.errors import ApiError
 from superfluid.transports.http.fields import Fields, missing, unsupported, wrong
 from superfluid.transports.http.message_events import MessageTeller
+from superfluid.transports.http.naming import Target
 
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT}
 _TOOLS = "tools"
@@ -65,16 +66,16 @@ class Messages(Form[Ask]):
         )
         return Order((ask,), prompts=1, stream=fields.flag("stream"))
 
-    def teller(self, order: Order[Ask], model: str) -> Teller:
+    def teller(self, order: Order[Ask], model: str, target: Target | None) -> Teller:
         limit = order.asks[0].max_tokens
         assert limit is not None, "parse refuses requests without"
         return MessageTeller(model, limit)
 
-    async def answer(self, cases: UseCases, index: int, ask: Ask, sending: Sending) -> None:
-        await converse(cases, index, ask, sending)
+    async def answer(self, cases: UseCases, index: int, ask: Ask, sending: Sending, target: Target | None) -> None:
+        await converse(cases, index, ask, sending, target)
 
-    def refused(self, refusal: Refusal) -> ApiError:
-        return too_long(refusal) if isinstance(refusal, OverWindow) else super().refused(refusal)
+    def refused(self, refusal: Refusal, target: Target | None) -> ApiError:
+        return too_long(refusal) if isinstance(refusal, OverWindow) else super().refused(refusal, target)
 
 
 def too_long(refusal: OverWindow) -> ApiError:
