@@ -188,7 +188,13 @@ async def open_house(directory: Path, *, vocabulary: Path | None = None, **setti
         room = EngineRoom(book, bus, server._load(parts), config.worker_argv, _Observer().notice)
         ready = await room.start(lambda _: None)
         house = House(server._use_cases(parts, ready, book, bus, room), book, room)
-        house.cases.evaluating.tell = lambda session, news: house.told.append((session, news))
+        publish = house.cases.evaluating.tell
+
+        def tell(session: int, news: FlashReady) -> None:
+            house.told.append((session, news))
+            publish(session, news)
+
+        house.cases.evaluating.tell = tell
         nursery = await stack.enter_async_context(trio.open_nursery())
         nursery.start_soon(room.run)
         nursery.start_soon(house.cases.evaluating.run)
