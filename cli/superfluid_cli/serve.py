@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from superfluid_cli import completion_flags, http_flags, kv_flags, places, terminal, values, web_flags
+from superfluid_cli import completion_flags, feed_flags, http_flags, kv_flags, places, terminal, values, web_flags
 from superfluid_cli.exits import Exit, UsageError
 from superfluid_cli.flags import option as _option
 
@@ -150,6 +150,8 @@ def serve(
     pressure_low: kv_flags.PressureLow = 70,
     class_lanes: kv_flags.ClassLanes = None,
     max_queue: kv_flags.MaxQueue = 256,
+    query_reserve: feed_flags.QueryReserve = 512,
+    live_sessions: feed_flags.LiveSessions = 256,
     tool_lease_ms: ToolLease = 0,
     completion_rate: completion_flags.Rate = 10.0,
     completion_burst: completion_flags.Burst = 20.0,
@@ -209,6 +211,8 @@ def serve(
         "pressure": _pressure(os_pressure, pressure_high, pressure_low),
         "class_lanes": class_lanes or (),
         "max_queue": max_queue,
+        "query_reserve": query_reserve,
+        "live_sessions": live_sessions,
         "tool_lease_ms": tool_lease_ms,
         "completion_rate": completion_rate,
         "completion_burst": completion_burst,

@@ -87,6 +87,7 @@ class EngineRoom:
         self._work = trio.Event()
         self._asked = trio.Event()
         self._interrupt = trio.Event()
+        self._at_once = trio.Event()
         self._worker: Worker | None = None
         self._tick: int | None = None
         self._failures = 0
@@ -103,12 +104,14 @@ class EngineRoom:
 
     def submit(self, generation: Generation) -> None:
         """Queue a generation; it is busy from now on. The caller follows it to its end. Raises QueueFull."""
-        preempts = self.schedule.preempts(generation.job)
+        preempts, urgent = self.schedule.preempts(generation.job), self.schedule.urgent(generation.job)
         self.schedule.submit(generation.job)
         self.in_flight.add(generation)
         self.touched(generation.session)
         self._asked.set()
-        self._wake(interrupt=preempts)
+        if urgent and self._tick is not None:
+            self._at_once.set()
+        self._wake(interrupt=preempts or urgent)
 
     def cancel(self, generation: Generation) -> None:
         """End a generation soon, with finish 4; no effect on one that is ending already."""
@@ -321,7 +324,7 @@ class EngineRoom:
         pieces: trio.MemorySendChannel[tuple[Piece, ...]],
     ) -> None:
         """Wait for something to do, then one tick."""
-        self._interrupt = trio.Event()
+        self._interrupt, self._at_once = trio.Event(), trio.Event()
         await self._send_orders(worker)
         # Handing over may take a while, and more may be cancelled or ordered meanwhile.
         while cancelled := self.schedule.take_cancelled():
@@ -360,9 +363,14 @@ class EngineRoom:
 
     async def _pass_interrupt(self, worker: Worker, number: int) -> None:
         await self._interrupt.wait()
+        at_once = self._at_once.is_set()
         with trio.CancelScope(shield=True):  # the tick may end now: what was begun is sent whole
             await self._send_orders(worker)
-            await worker.send(Interrupt(number))
+            await worker.send(Interrupt(number, at_once))
+        if not at_once:
+            await self._at_once.wait()
+            with trio.CancelScope(shield=True):
+                await worker.send(Interrupt(number, at_once=True))
 
     async def _send_orders(self, worker: Worker) -> None:
         while self._orders:

@@ -44,7 +44,6 @@ class Metrics:
     warmed_tokens: int = 0
     cold: int = 0
     pressure_events: int = 0
-    pins_held: int = 0
     pins_expired: int = 0
     completions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COMPLETIONS, 0))
     """by result, one of `COMPLETIONS`"""
@@ -81,6 +80,7 @@ class Now:
     respawns: int
     preemptions: int
     starvation_grants: int
+    pins_held: int
 
 
 def prometheus(metrics: Metrics, now: Now) -> bytes:
@@ -105,7 +105,7 @@ class _Reading(Collector):
             completions.add_metric([result], count)
         yield completions
         yield GaugeMetricFamily("superfluid_lanes_active", "Generations that have a lane.", self.now.lanes_active)
-        yield GaugeMetricFamily("superfluid_pins_held", "Sessions that are pinned.", self.metrics.pins_held)
+        yield GaugeMetricFamily("superfluid_pins_held", "Sessions that are pinned.", self.now.pins_held)
         queue = GaugeMetricFamily("superfluid_queue_depth", "Generations that wait for a lane.", labels=["class"])
         for name, depth in zip(CLASSES, self.now.queue, strict=True):
             queue.add_metric([name], depth)

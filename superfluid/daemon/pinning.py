@@ -53,7 +53,6 @@ class Pinning:
             self._deadlines = {
                 session: at for session, at in self._deadlines.items() if at > now and self._lives(session)
             }
-            self._room.metrics.pins_held = len(self._deadlines)
             self._room.hold(tuple(reversed(self._deadlines)))
             seconds = (min(self._deadlines.values()) - now) / 1000 if self._deadlines else float("inf")
             with trio.move_on_after(min(seconds, DAY)):

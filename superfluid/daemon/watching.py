@@ -60,13 +60,14 @@ class Watching:
 
     def metrics(self) -> bytes:
         """Prometheus' text format."""
-        schedule = self.room.schedule
+        schedule, now_ms = self.room.schedule, self.book.now_ms()
         now = Now(
             lanes_active=len(schedule.running),
             queue=schedule.queue_by_class(),
             respawns=self.room.respawns,
             preemptions=schedule.preemptions,
             starvation_grants=schedule.starvation_grants,
+            pins_held=sum(head.pin_deadline_ms > now_ms for head in self.book.heads.all_live()),
         )
         return prometheus(self.room.metrics, now)
 

@@ -7,7 +7,7 @@ Positions count from 0 and are dense: a sequence that holds n tokens has them at
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -28,6 +28,8 @@ class Decoded(Enum):
     DONE = "done"
     NO_ROOM = "no room"
     """nothing was computed and no sequence changed; a smaller batch may pass"""
+    STOPPED = "stopped"
+    """given up on request; sequences of the batch may hold some of it: cut them back"""
     FAILED = "failed"
     """the sequences of the batch are in no known state: clear them"""
 
@@ -85,9 +87,9 @@ class Backend(Protocol):
     @property
     def traits(self) -> Traits: ...
 
-    def decode(self, batch: Sequence[Stretch]) -> Decoded:
+    def decode(self, batch: Sequence[Stretch], stop: Callable[[], bool] | None = None) -> Decoded:
         """Compute the KV of all stretches, at most one of a sequence, after executing the copies and shifts that
-        wait."""
+        wait. `stop` is asked now and then on the way, whether to give up; it may raise. Not while a shift waits."""
 
     def sampler(self, stages: Recipe, said: Sequence[int]) -> Sampler:
         """A sampler for a lane whose tokens so far end with `said`, at least `sampling.PENALTY_WINDOW` of them

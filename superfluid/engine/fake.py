@@ -28,6 +28,8 @@ _HEADER = struct.Struct("<III")
 _MAGIC = 0x464B5653
 _PARTIAL_MAGIC = 0x464B5650
 _MAX_BATCH = 2048
+_STEP = 0.001
+"""Seconds between two questions whether to give up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ class FakeBackend:
     def traits(self) -> Traits:
         return self._traits
 
-    def decode(self, batch: Sequence[Stretch]) -> Decoded:
+    def decode(self, batch: Sequence[Stretch], stop: Callable[[], bool] | None = None) -> Decoded:
         assert batch, "an empty batch"
         assert sum(len(stretch.tokens) for stretch in batch) <= self._traits.batch, "the batch is too long"
         assert len({stretch.sequence for stretch in batch}) == len(batch), "two stretches of one sequence"
@@ -169,6 +171,7 @@ class FakeBackend:
             for stretch in batch:  # half of it is there, as after an aborted decode
                 self._append(stretch, len(stretch.tokens) // 2)
             return Decoded.FAILED
+        assert stop is None or not self._shifts, "a shift could be given up half way"
         self._execute()
         crowded = self.model.no_room_every and self._decodes % self.model.no_room_every == 0 and len(batch) > 1
         if self.model.room:
@@ -176,6 +179,10 @@ class FakeBackend:
             crowded = bool(crowded) or sum(len(stretch.tokens) for stretch in batch) > free
         if crowded or any(stretch.start + len(stretch.tokens) > self._traits.context for stretch in batch):
             return Decoded.NO_ROOM
+        if self._given_up(batch, stop):
+            for stretch in batch:
+                self._append(stretch, len(stretch.tokens) // 2)
+            return Decoded.STOPPED
         self._contexts = []
         for stretch in batch:
             stream = self._streams[stretch.sequence]
@@ -183,9 +190,19 @@ class FakeBackend:
             self._contexts.append(self._seen(stream) if stretch.draws else None)
             if self.model.window:
                 stream.first = max(stream.first, stream.length - self.model.window - _SLACK)
-        if self.model.delay_us:
-            self._sleep(sum(len(stretch.tokens) for stretch in batch) * self.model.delay_us / 1e6)
         return Decoded.DONE
+
+    def _given_up(self, batch: Sequence[Stretch], stop: Callable[[], bool] | None) -> bool:
+        """Take the time that the batch takes: whether it was stopped meanwhile."""
+        seconds = sum(len(stretch.tokens) for stretch in batch) * self.model.delay_us / 1e6
+        if stop is None:
+            if seconds:
+                self._sleep(seconds)
+            return False
+        while not (stopped := stop()) and seconds > 0:
+            self._sleep(min(seconds, _STEP))
+            seconds -= _STEP
+        return stopped
 
     def _append(self, stretch: Stretch, count: int) -> None:
         stream = self._streams[stretch.sequence]

@@ -21,6 +21,7 @@ import psutil
 from llama_cpp._ggml import libggml
 
 from superfluid.engine.backend import Decoded, LoadError, State, Stretch, Traits
+from superfluid.engine.breaker import Breaker
 from superfluid.engine.devices import build, device_names, gpus
 from superfluid.engine.logs import LineLog
 from superfluid.engine.sampling import PENALTY_WINDOW, Recipe
@@ -28,6 +29,7 @@ from superfluid.protocol.ticks import KV_TYPES, Load
 
 _UBATCH = 512
 _MOST_PROMPT_ROWS = 2048
+_RESULTS = {0: Decoded.DONE, 1: Decoded.NO_ROOM, 2: Decoded.STOPPED}
 _GGML_TYPES = {"f16": c.GGML_TYPE_F16, "q8_0": c.GGML_TYPE_Q8_0, "q4_0": c.GGML_TYPE_Q4_0}
 _KV_SIZE = re.compile(r"^llama_(?:kv_cache|memory_recurrent)\w*: size = +([\d.]+) MiB")
 _SWA_FULL = False
@@ -196,11 +198,14 @@ class LlamaBackend:
     def traits(self) -> Traits:
         return self._traits
 
-    def decode(self, batch: Sequence[Stretch]) -> Decoded:
-        result = c.llama_decode(self._context, self._batch.fill(batch))
-        if result == 0:
-            return Decoded.DONE
-        return Decoded.NO_ROOM if result == 1 else Decoded.FAILED
+    def decode(self, batch: Sequence[Stretch], stop: Callable[[], bool] | None = None) -> Decoded:
+        filled = self._batch.fill(batch)
+        if stop is None:
+            result = c.llama_decode(self._context, filled)
+        else:
+            with Breaker(self._context, stop):
+                result = c.llama_decode(self._context, filled)
+        return _RESULTS.get(result, Decoded.FAILED)
 
     def sampler(self, stages: Recipe, said: Sequence[int]) -> LlamaSampler:
         return LlamaSampler(self, stages, said)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from superfluid.engine.backend import Backend, Decoded, Stretch
 from superfluid.engine.lanes import Lane, open_lane, unknown_lane
@@ -18,6 +19,14 @@ from superfluid.engine.slots import Slot
 from superfluid.engine.threads import Governor
 from superfluid.protocol.codes import Fault, Finish
 from superfluid.protocol.ticks import Drawn, LaneOutcome, Outcome, Tick
+
+BREAKABLE = 64
+"""Prompt tokens from which on a round may be given up in the middle: a tenth of a second or more on a processor."""
+
+
+class Stop(Protocol):
+    def __call__(self, number: int, at_once: bool = False) -> bool:
+        """Whether tick `number` is to end, and with `at_once`, whether in the middle of a round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +49,8 @@ class _Tally:
 
 
 class Rounds:
-    """Runs ticks on one backend. `announce` takes what each round drew; `stop` is asked between rounds whether
-    the tick is to end. Both may raise, which ends everything."""
+    """Runs ticks on one backend. `announce` takes what each round drew; `stop` is asked between rounds, and in long
+    ones, whether the tick is to end. Both may raise, which ends everything."""
 
     def __init__(
         self,
@@ -49,7 +58,7 @@ class Rounds:
         tiers: Tiers,
         governor: Governor,
         announce: Callable[[Drawn], None],
-        stop: Callable[[int], bool],
+        stop: Stop,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._backend = backend
@@ -60,6 +69,8 @@ class Rounds:
         self._clock = clock
         self._lanes: dict[int, Lane] = {}
         self._threads = 0
+        self._gave_up = False
+        """whether the last round was given up: the next one is not, or a flood of newcomers would stop all prompts"""
 
     @property
     def lanes(self) -> frozenset[int]:
@@ -170,7 +181,9 @@ class Rounds:
             self._threads = threads
         began = self._clock()
         drawn: list[tuple[int, int]] = []
-        self._compute(shares, drawn)
+        self._gave_up = not self._compute(shares, drawn, stop=self._breaker(tick, shares))
+        if self._gave_up:
+            return True
         ended = self._clock()
         prompt_rows = sum(len(share.stretch.tokens) for share in shares if len(share.stretch.tokens) > 1)
         rows = sum(len(share.stretch.tokens) for share in shares)
@@ -215,10 +228,30 @@ class Rounds:
         slots = ((lane, self._tiers.of_lane(lane.number)) for lane in running if lane.open)
         return int(any(slot is not None and len(lane.tokens) - len(slot.tokens) == 1 for lane, slot in slots))
 
-    def _compute(self, shares: Sequence[_Share], drawn: list[tuple[int, int]], *, may_evict: bool = True) -> None:
+    def _breaker(self, tick: Tick, shares: Sequence[_Share]) -> Callable[[], bool] | None:
+        """What asks in the middle of a round whether to give it up; None where it had better go on."""
+        rows = sum(len(share.stretch.tokens) for share in shares)
+        if rows < BREAKABLE or self._gave_up or not self._tiers.breakable:
+            return None
+        return lambda: self._stop(tick.number, at_once=True)
+
+    def _compute(
+        self,
+        shares: Sequence[_Share],
+        drawn: list[tuple[int, int]],
+        *,
+        may_evict: bool = True,
+        stop: Callable[[], bool] | None = None,
+    ) -> bool:
         """Decode, draw, and settle what came of it. Where there is no room, an idle sequence goes; then lanes are
-        tried alone, and a lane's tokens by halves; one that fits no token fails."""
-        result = self._backend.decode([share.stretch for share in shares])
+        tried alone, and a lane's tokens by halves; one that fits no token fails. False where `stop` made it give up:
+        then all is as before."""
+        result = self._backend.decode([share.stretch for share in shares], stop)
+        if result is Decoded.STOPPED:
+            self._tiers.settle()
+            for share in shares:
+                self._tiers.cut_back(share.slot)
+            return False
         if result is Decoded.DONE:
             self._tiers.settle()
             for index, share in enumerate(shares):
@@ -237,6 +270,7 @@ class Rounds:
                     share.lane.fail(Fault.OUT_OF_MEMORY, f"no room for the KV of {tokens} tokens")
                 else:
                     share.lane.fail(Fault.INTERNAL, "the model failed to decode a batch")
+        return True
 
     def _advance(self, index: int, share: _Share, drawn: list[tuple[int, int]]) -> None:
         lane, slot = share.lane, share.slot

@@ -283,6 +283,21 @@ class Tiers:
         if self._exact:
             self._saving.check_point(slot)
 
+    @property
+    def breakable(self) -> bool:
+        """Whether a decode may be given up in the middle: its sequences can be cut back to where they were, and no
+        shift would be left half done."""
+        return not (self._exact or any(slot.shifted for slot in self._slots))
+
+    def cut_back(self, slot: Slot) -> None:
+        """A decode was given up: take what it may have left behind out of a sequence."""
+        length = len(slot.tokens)
+        done = self._backend.cut(slot.number, length) if length else False
+        if length and not (done and self._backend.last(slot.number) == length - 1):
+            self._clear(slot)
+        elif not length:
+            self._backend.clear(slot.number)
+
     def discard(self, lane: int) -> None:
         """The lane's sequence is in no known state: clear it."""
         slot = self.of_lane(lane)

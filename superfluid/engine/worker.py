@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import assert_never
 
@@ -66,7 +67,7 @@ def serve(channel: Channel, open_backend: Opener, *, check: bool = False) -> Non
         tiers = Tiers(backend, load.host_bytes, load.held_pct, parks)
         parking = None if parks is None else stack.enter_context(closing(Parking(tiers, parks)))
         channel.send(_ready(backend, governor.threads, tiers.changes()))
-        rounds = Rounds(backend, tiers, governor, channel.send, lambda number: interrupted(channel, number))
+        rounds = Rounds(backend, tiers, governor, channel.send, partial(interrupted, channel))
         stack.enter_context(closing(rounds))
         # What is alive now stays so: later collections need not walk it between rounds.
         gc.freeze()
@@ -123,9 +124,12 @@ def _park_until_asked(channel: Channel, parking: Parking) -> None:
     parking.begin()
 
 
-def interrupted(channel: Channel, number: int) -> bool:
-    """Whether the daemon wants tick `number` ended. Raises Closed where it is gone."""
-    return any(isinstance(request, Interrupt) and request.number == number for request in channel.poll())
+def interrupted(channel: Channel, number: int, at_once: bool = False) -> bool:
+    """Whether the daemon wants tick `number` ended, in the middle of a round even. Raises Closed where it is gone."""
+    return any(
+        isinstance(request, Interrupt) and request.number == number and request.at_once >= at_once
+        for request in channel.poll()
+    )
 
 
 class _Progress:

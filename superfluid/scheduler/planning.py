@@ -13,8 +13,9 @@ from superfluid.scheduler.schedule import Schedule
 ROUNDS = 8
 """Most rounds a tick: one commit for all of them. Fewer cost a fifth of the speed, more delay what clients see."""
 
-ROUND_SECONDS = 0.55
-"""What a round with prompt tokens may take: a newcomer waits for half of it, on average. Shorter ones cost speed."""
+ROUND_SECONDS = 0.7
+"""What a round with prompt tokens may take: streams pause for so long, and shorter ones cost speed. A newcomer of a
+better class ends it in the middle."""
 
 CHUNK_STEP, CHUNK_MOST = 32, 512
 """Prompt tokens a round come in such steps, at least one: with 44 a CPU prefills a fifth slower than with 64."""

@@ -111,6 +111,10 @@ class Schedule:
         lane_free = len(self.running) + ahead < self.lanes
         return lane_free or any(newcomer.qos < job.qos for job in self.running.values())
 
+    def urgent(self, newcomer: Job) -> bool:
+        """Whether a round with prompts of a worse class had better be given up for `newcomer`."""
+        return any(job.prefilling and newcomer.qos < job.qos for job in self.running.values())
+
     def queue_by_class(self) -> tuple[int, int, int, int]:
         """Jobs that wait, by class."""
         counts = [0, 0, 0, 0]

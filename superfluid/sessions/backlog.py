@@ -28,7 +28,11 @@ class Batch:
 class Backlog:
     """One session's queue. `taken` and `dropped` are what its log says when it is made."""
 
-    def __init__(self, taken: int, dropped: int) -> None:
+    def __init__(
+        self, taken: int, dropped: int, *, most_entries: int = MOST_ENTRIES, most_bytes: int = MOST_BYTES
+    ) -> None:
+        self._most_entries = most_entries
+        self._most_bytes = most_bytes
         self.base = taken
         self.total_pushed = taken
         self.total_dropped = dropped
@@ -59,10 +63,10 @@ class Backlog:
     def _push(self, entry: str) -> None:
         self.total_pushed += 1
         size = len(entry.encode()) + 1
-        if size > MOST_BYTES:
+        if size > self._most_bytes:
             self._dropped += 1
             return
-        while len(self._entries) >= MOST_ENTRIES or self.pending_bytes + size > MOST_BYTES:
+        while len(self._entries) >= self._most_entries or self.pending_bytes + size > self._most_bytes:
             self._entries.popleft()
             self.pending_bytes -= self._sizes.popleft()
             self._dropped += 1

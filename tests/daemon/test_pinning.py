@@ -97,7 +97,6 @@ def test_the_last_touched_come_first(house):
                     await pinning.pin(session, 60_000)
                     await trio.testing.wait_all_tasks_blocked()
                 assert room.held[-1] == (3, 2, 1)
-                assert room.metrics.pins_held == 3
                 told = len(room.held)
                 room.use(3)
                 await trio.testing.wait_all_tasks_blocked()
@@ -128,7 +127,7 @@ def test_pins_run_out_and_the_others_are_armed_again(house):
                 await pinning.pin(3, 60_000)
                 await trio.testing.wait_all_tasks_blocked()
                 assert room.held[-1] == (3, 2)
-                assert (room.metrics.pins_held, room.metrics.pins_expired) == (2, 1)
+                assert room.metrics.pins_expired == 1
         with house.open() as (_, room, pinning):
             async with running(pinning):
                 assert sorted(room.held[-1]) == [2, 3]

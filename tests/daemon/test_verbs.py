@@ -356,7 +356,8 @@ def test_metrics(client):
         assert f"superfluid_{name}" in names
     assert "superfluid_pins_held 1.0" in text
     assert 'superfluid_fim_completions_total{result="throttled"} 0.0' in text
-    client.ask(requests.Pin(session, 0), responses.Pinned)
+    client.ask(requests.Purge(session, 0, PurgeMode.REROOT), responses.Purged)
+    assert "superfluid_pins_held 0.0" in client.ask(requests.Metrics(), responses.Text).text
 
 
 def test_a_pin_is_replaced_also_by_a_shorter_one(client):

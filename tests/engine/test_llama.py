@@ -301,3 +301,32 @@ def test_progress_goes_up_to_the_end(backend):
 def test_a_load_can_be_given_up(backend):
     with pytest.raises(LoadError):
         open_llama(load(context=256), 1, lambda done: False)
+
+
+def test_a_decode_that_is_given_up_is_as_if_it_had_not_been(empty):
+    long = array("I", [900 + place % 70 for place in range(180)])
+    batch = [Stretch(0, len(PROMPT), OTHER[:1], True), Stretch(1, 0, long, True)]
+    follow(empty, 0, PROMPT)
+    assert empty.decode(batch) is Decoded.DONE
+    expected = empty.save(0), empty.save(1)
+    empty.cut(0, len(PROMPT))
+    empty.clear(1)
+
+    asked = []
+    assert empty.decode(batch, lambda: asked.append(True) or len(asked) > 2) is Decoded.STOPPED
+    assert len(asked) == 3, "it was asked again after it gave up"
+    assert empty.cut(0, len(PROMPT))
+    empty.clear(1)
+    assert empty.last(0) == len(PROMPT) - 1
+    assert empty.decode(batch, lambda: False) is Decoded.DONE
+    assert (empty.save(0), empty.save(1)) == expected
+
+
+def test_what_is_raised_while_it_is_asked_comes_out(empty):
+    def gone():
+        raise EOFError
+
+    with pytest.raises(EOFError):
+        empty.decode([Stretch(0, 0, OTHER, True)], gone)
+    empty.clear(0)
+    assert follow(empty, 0, PROMPT) == follow(empty, 1, PROMPT)

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from superfluid.protocol.frames import MAX_FRAME, frame
-from superfluid.protocol.ticks import Drawn, Hold, LoadFailed, Park, Parked, Ready, Tick
+from superfluid.protocol.ticks import Drawn, Hold, Interrupt, LoadFailed, Park, Parked, Ready, Tick
 from tests.engine.process import PATIENCE, Worker, load, worker
 
 
@@ -67,6 +67,18 @@ def test_an_interrupt_of_nothing_is_ignored(fresh):
     fresh.load()
     fresh.interrupt(17)
     assert fresh.generate(1, [20, 21], 3).tokens
+
+
+@pytest.mark.parametrize("fresh", ["delay_us=50000"], indirect=True)
+def test_a_newcomer_ends_a_long_round_in_the_middle_and_its_work_comes_again(fresh):
+    fresh.load(context=4096)
+    long, short = fresh.start(1, list(range(20, 1020)), 1), fresh.start(2, [20, 21], 1)
+    fresh.send(Tick(1, 8, 1000, 250, (long,), (long.lane,), ()), Interrupt(1, at_once=True))
+    outcome, _ = fresh.outcome_of(1)
+    assert (outcome.lanes[0].prefilled, outcome.lanes[0].remaining) == (0, 1000)
+    fresh.send(Tick(2, 1, 4, 250, (short,), (short.lane, long.lane), ()), Interrupt(2, at_once=True))
+    outcome, _ = fresh.outcome_of(2)
+    assert [(lane.prefilled, lane.remaining) for lane in outcome.lanes] == [(2, 0), (2, 998)]
 
 
 def test_a_terminal_s_interrupt_does_not_reach_it(fresh):

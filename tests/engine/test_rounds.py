@@ -69,3 +69,49 @@ def test_what_fits_no_token_fails_alone(limit):
     assert (lane.finish, lane.fault) == (Finish.ERROR, Fault.OUT_OF_MEMORY)
 
     assert bench.backend.last(0) == -1
+
+
+class Stopping(Bench):
+    """Asked in the middle of rounds with a prompt to give them up, always."""
+
+    def __init__(self, room=4000, sequences=4):
+        super().__init__(room, sequences)
+        self.asked = 0
+        self.backend = FakeBackend(self.model, 1024, sequences, lambda seconds: None)
+        self.rounds = Rounds(self.backend, Tiers(self.backend, 1 << 20), Fixed(1), lambda drawn: None, self.stop)
+
+    def stop(self, number, at_once=False):
+        self.asked += at_once
+        return at_once
+
+
+def test_a_round_that_is_given_up_leaves_no_trace_and_the_next_one_goes_on():
+    bench = Stopping()
+    prompt = [7 + n % 50 for n in range(200)]
+    (lane,) = bench.run(prompt)
+    assert bench.asked == 1, "two rounds in a row were to be given up"
+    assert bench.right(prompt, lane)
+    assert lane.prefilled == len(prompt)
+
+
+def test_lanes_that_decode_in_a_round_that_is_given_up_draw_the_same():
+    bench = Stopping()
+    short, long = [7, 8, 9], [7 + n % 50 for n in range(200)]
+    starts = [LaneStart(1, 1, pack(short), GenParams(), 0, 30), LaneStart(2, 2, pack(long), GenParams(), 0, 3)]
+    first = bench.rounds.run(Tick(1, 4, 512, 1000, tuple(starts[:1]), (1,), ()))
+    second = bench.rounds.run(Tick(2, 40, 512, 1000, tuple(starts[1:]), (1, 2), ()))
+    bench.rounds.check()
+    assert bench.asked == 1
+    drawn = [*unpack(first.lanes[0].drawn), *unpack(second.lanes[0].drawn)]
+    tokens = list(short)
+    for token in drawn:
+        assert token == bench.model.oracle(tokens, None)
+        tokens.append(token)
+    assert len(drawn) == 30 or second.lanes[0].finish == Finish.END_OF_TURN
+    assert bench.right(long, second.lanes[1])
+
+
+def test_short_rounds_are_not_given_up():
+    bench = Stopping()
+    bench.run(PROMPT)
+    assert bench.asked == 0

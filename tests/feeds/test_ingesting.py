@@ -74,6 +74,7 @@ def test_a_window_is_never_exceeded_and_old_entries_leave_it(tmp_path):
             assert state.feed.tokens <= 200
             assert report.kv_tokens == report.tokens
             assert report.evicted + len(state.feed.entries) == len(pushed)
+            assert house.computed == state.ever, "what stays is not computed again"
         assert report.evicted > 50
         assert report.name.startswith("sess_")
         assert texts(await ingested(house, session)) == pushed, "what was evicted is there to read"

@@ -280,3 +280,15 @@ def test_a_flood_of_short_prompts_does_not_stop_a_long_one():
         run.schedule.submit(job(lane, qos=0, prompt=20, limit=1, arrived=run.now))
         ran.append(1 in run.tick().run)
     assert ran == [False, True] * 5
+
+
+def test_only_prompts_of_a_worse_class_are_given_up_for_a_newcomer():
+    run = Run(job(1, qos=2, prompt=60_000, limit=8), job(2, qos=0, prompt=20, limit=200))
+    assert not run.schedule.urgent(job(3, qos=0)), "nothing runs yet"
+    run.tick()
+    run.tick()
+    assert run.schedule.urgent(job(3, qos=0))
+    assert not run.schedule.urgent(job(3, qos=2))
+    run = Run(job(1, qos=2, prompt=20, limit=200))
+    run.tick()
+    assert not run.schedule.urgent(job(3, qos=0)), "there is no prompt to give up"
