@@ -49,6 +49,9 @@ PAUSE = 1.0
 PATIENCE = 5.0
 """Seconds that questions may hold up a batch; then it is computed beside them. It never is beside a generation."""
 
+WAVES = 2
+"""Batches under way for each lane: more would only fill the queue, in which people wait."""
+
 FAULTS = 3
 """How often the computing may fail before a batch is committed without it."""
 
@@ -84,6 +87,7 @@ class Ingesting:
         """sessions that may have something to do"""
         self._news = trio.Event()
         self._resting = trio.Condition()
+        self._places = trio.Semaphore(max(1, min(WAVES * room.schedule.lanes, room.schedule.max_waiting // 4)))
         self.after_batch: list[Callable[[int], None]] = []
         """are told of a session whose batch is durable"""
         room.in_flight.begun.append(self._give_way)
@@ -214,7 +218,9 @@ class Ingesting:
         if feed.batch is None:
             feed.batch = feed.backlog.take()
         batch = feed.batch
-        lines = await lines_of(self._model, batch.entries, self._book.live(session).feed.window, self._limits)
+        head = self._book.live(session)
+        room = self._limits.input - head.tokens
+        lines = await lines_of(self._model, batch.entries, head.feed.window, room)
         faults = 0
         while True:
             await self._free(session, feed)
@@ -273,6 +279,10 @@ class Ingesting:
 
     async def _prefill(self, session: int, feed: _Feed, goal: SessionState, state: SessionState) -> bool | None:
         """Have the session's KV cover `goal`, as long as the session stays in `state`."""
+        async with self._places:
+            return await self._prefill_now(session, feed, goal, state)
+
+    async def _prefill_now(self, session: int, feed: _Feed, goal: SessionState, state: SessionState) -> bool | None:
         subscription = self._bus.subscribe(session, provisional=False)
         with self._book.passing(_GREEDY, like=goal) as passing:
             try:
