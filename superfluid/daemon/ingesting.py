@@ -21,6 +21,7 @@ from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.generating import Generating
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.lines import lines_of
+from superfluid.daemon.questions import room_for_flashes
 from superfluid.daemon.served import ServedModel
 from superfluid.protocol import records
 from superfluid.protocol.codes import Finish, Qos
@@ -255,7 +256,8 @@ class Ingesting:
 
     def _plan(self, state: SessionState, batch: Batch, lines: Sequence[Line]) -> _Plan:
         head, _ = self._model.data_frame(state)
-        body = decide_batch(state, lines, batch.dropped, head, self._limits)
+        reserve = max(self._limits.reserve, room_for_flashes(self._model, state))
+        body = decide_batch(state, lines, batch.dropped, head, replace(self._limits, reserve=reserve))
         leaving = body.evicted - sum(not entry.span for entry in body.entries)
         cuts = state.copy().feed.evict(leaving)
         grown = _after(state, replace(body, evicted=body.evicted - leaving))

@@ -311,3 +311,22 @@ def test_a_new_worker_computes_feeds_again_before_anybody_asks(tmp_path):
         assert answer.cached_tokens >= len(state.tokens) - 1
 
     run(tmp_path, story)
+
+
+def test_data_leave_room_for_the_longest_query(tmp_path):
+    async def story(house: House) -> None:
+        session = await house.cases.feeds.open(None, None, False)
+        query = "and what of this? " * 20
+        await house.cases.flashing.add(session, query, 256)
+        for start in range(0, 400, 40):
+            house.cases.feeds.push(
+                session, tuple(f"tick {number} of the feed" for number in range(start, start + 40))
+            )
+        report = await house.settled(session)
+        assert report.total_dropped
+        state = await house.fresh(session)
+        _, drawn = await ask(house, session, _question(query + "!", max_tokens=None))
+        assert drawn.completion_tokens >= 256
+        assert state.feed.flashes[1].value == (await ask(house, session, _question(query)))[0]
+
+    run(tmp_path, story, query_reserve=64)
