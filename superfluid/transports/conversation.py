@@ -20,6 +20,7 @@ from superfluid.protocol.refusals import Refusal, SessionPurged, UnknownSubscrip
 from superfluid.protocol.requests import Request
 from superfluid.protocol.responses import Response
 from superfluid.transports.dispatch import answer
+from superfluid.transports.following import Following
 
 _T = TypeVar("_T")
 
@@ -47,6 +48,7 @@ class Conversation:
         self._gone = gone
         self._bucket = cases.completing.bucket()
         self._subscriptions: dict[int, Subscription] = {}
+        self._following = Following(cases, activity, send)
 
     async def handle(self, request: Request, nursery: trio.Nursery) -> None:
         """Answer one request to its last response; subscriptions live on in `nursery`."""
@@ -55,6 +57,8 @@ class Conversation:
                 await self._generate(session, max_tokens)
             case requests.Subscribe(session, cursor, provisional):
                 await self._subscribe(session, cursor, provisional, nursery)
+            case requests.FeedSubscribe(session):
+                await self._follow(session, nursery)
             case requests.Unsubscribe(sub):
                 await self._unsubscribe(sub)
             case requests.Ask():
@@ -163,7 +167,16 @@ class Conversation:
         self._cases.reading.unsubscribe(subscription)
         await self._send(responses.SubEnded(subscription.id, reason))
 
+    async def _follow(self, session: int, nursery: trio.Nursery) -> None:
+        try:
+            await self._following.start(session, nursery)
+        except Refusal as refusal:
+            await self._send(responses.Err(str(refusal)))
+
     async def _unsubscribe(self, sub: int) -> None:
+        if self._following.stop(sub):
+            await self._send(responses.Unsubscribed())
+            return
         subscription = self._subscriptions.get(sub)
         if subscription is None:
             await self._send(responses.Err(str(UnknownSubscription(sub))))

@@ -95,6 +95,19 @@ async def _answer(cases: UseCases, request: Request, bucket: Bucket) -> Response
             return responses.Text(cases.watching.metrics().decode())
         case requests.Status():
             return cases.watching.status()
+        case requests.Open(name, window, pre_decode):
+            opened = await cases.feeds.report(await cases.feeds.open(name, window, pre_decode))
+            return responses.Opened(opened.session, opened.name or "")
+        case requests.Name(session, new_name):
+            return responses.Committed(await cases.feeds.name(session, new_name))
+        case requests.Resolve(key):
+            return responses.Resolved(cases.feeds.resolve(key))
+        case requests.FeedState(session):
+            report = await cases.feeds.report(session)
+            cases.feeds.touch(session)  # after the report, which tells of the use before this one
+            return responses.Feed(report)
+        case requests.Push(session, data):
+            return cases.feeds.push(session, data)
         case requests.FlashAdd(session, query, flash_tokens):
             return responses.Flash(await cases.flashing.add(session, query, flash_tokens))
         case requests.FlashList(session):

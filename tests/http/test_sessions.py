@@ -30,9 +30,9 @@ def fed(quick):
 def test_objects(fed):
     session = fed.http.get(FEED).json()
     assert [*session][: len(SESSION)] == SESSION
-    assert set(session) - set(SESSION) == {"frozen_end"}
+    assert set(session) - set(SESSION) == {"frozen_end", "superfluid"}
     windowed = fed.http.post(PATH, json={"id": "windowed", "window": 700}).json()
-    assert set(windowed) - set(SESSION) == {"window"}
+    assert set(windowed) - set(SESSION) == {"window", "superfluid"}
     assert windowed["window"] == 700
     listed = fed.http.get(PATH).json()
     assert listed["object"] == "list"

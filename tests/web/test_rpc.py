@@ -51,9 +51,26 @@ REQUESTS = {
     requests.Pin: lambda s: requests.Pin(s, 0),
     requests.AppendSystem: lambda s: requests.AppendSystem(s, None, (TOOL,)),
     requests.Status: lambda s: requests.Status(),
+    requests.Open: lambda s: requests.Open(None, 64, True),
+    requests.Name: lambda s: requests.Name(s, f"name-{s}"),
+    requests.Resolve: lambda s: requests.Resolve(str(s)),
+    requests.FeedState: requests.FeedState,
+    requests.Push: lambda s: requests.Push(s, ("a", "b")),
+    requests.FlashAdd: lambda s: requests.FlashAdd(s, "Which?", 4),
+    requests.FlashList: requests.FlashList,
+    requests.FlashRemove: lambda s: requests.FlashRemove(s, 1),
+    requests.Warm: lambda s: requests.Warm(s, ((1, "Hello."),)),
 }
-STREAMS = {requests.Generate, requests.Subscribe}
-MOVING = {requests.Status, requests.Metrics, requests.Complete}
+STREAMS = {requests.Generate, requests.Subscribe, requests.Ask, requests.FeedSubscribe}
+MOVING = {
+    requests.Status,
+    requests.Metrics,
+    requests.Complete,
+    requests.Open,
+    requests.Name,
+    requests.FeedState,
+    requests.Warm,
+}
 """Whose replies are other ones each time."""
 
 

@@ -229,3 +229,29 @@ def test_the_daemon_drains(webs):
 
     run(talk)
     assert heard[0]["SubEnded"]["reason"] == "publisher closed"
+
+
+def test_feeds(web):
+    """Pushes, questions and news over one WebSocket; pushes and states over /web/rpc too."""
+    session = web.rpc({"Open": {"name": "ticker", "pre_decode": False}})["Opened"]["session"]
+    assert web.rpc({"Push": {"session": session, "data": ["a"]}})["Pushed"]["total_pushed"] == 1
+    eventually(lambda: web.rpc({"FeedState": {"session": session}})["Feed"]["feed"]["taken"] == 1)
+
+    async def talk():
+        async with web.socket() as ws:
+            subscribed = (await ask(ws, {"FeedSubscribe": {"session": session}}))["Subscribed"]["sub"]
+            connected = {"session": session, "name": "ticker", "data_version": 1, "flash_queries": 0}
+            assert await hear(ws) == {"FeedEvent": {"sub": subscribed, "event": {"Connected": connected}}}
+            assert "Pushed" in await ask(ws, {"Push": {"session": session, "data": ["b"]}})
+            updated = (await hear(ws))["FeedEvent"]["event"]["DataUpdated"]
+            assert (updated["data_version"], updated["pending"]) == (2, 0)
+            empty = {"stop": [], "fast_answer": [], "gap_threshold": 2.0}
+            await say(ws, {"Ask": {"session": session, "prompt": "Which?", "max_tokens": 5, **empty}})
+            pieces = []
+            while "AskPiece" in (reply := await hear(ws)):
+                pieces.append(reply["AskPiece"]["text"])
+            assert reply["Answer"]["text"] == "".join(pieces)
+            assert reply["Answer"]["completion_tokens"] == 5
+            assert reply["Answer"]["data_version"] == 2
+
+    run(talk)

@@ -73,9 +73,7 @@ Url = Annotated[
         "--url",
         metavar="URL",
         parser=server_url,
-        envvar="SUPERFLUID_URL",
-        show_envvar=True,
-        help="Push over the network, to the HTTP listener at URL.",
+        help="Push over the network instead of the socket, to the HTTP listener at URL.",
     ),
 ]
 ApiKey = Annotated[
@@ -178,8 +176,6 @@ def _connector(
     if url is not None:
         from superfluid_cli.push.web_end import Server, WebEnd
 
-        if socket is not None:
-            raise UsageError("--socket and --url exclude each other")
         server = Server(url, key)
         if making is not None:
             server.create(session.name, making.window, making.pre_decode)

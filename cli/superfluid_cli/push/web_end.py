@@ -33,10 +33,13 @@ from superfluid_cli.push.outbox import Acknowledgement, Standing
 _PIECE = 1 << 16
 
 _TOLD = ("taken", "total_pushed", "total_dropped", "run", "base")
-"""What a session object tells of pushes; the last two and the first are this server's own."""
+"""What a session object of this server tells of pushes, as `superfluid`."""
 
 LONGEST_FRAME = 16 << 20
 """Bytes of the longest frame that a server takes."""
+
+
+CONFLICT = 409
 
 
 class Refused(ServerSaid):
@@ -98,11 +101,15 @@ class Server:
             connection.close()
 
     def create(self, name: str, window: int | None, pre_decode: bool) -> None:
-        """Make a session. Raises ServerSaid where it is there already."""
+        """Make a session, unless it is there already."""
         asked: dict[str, Any] = {"id": name, "pre_decode": pre_decode}
         if window is not None:
             asked["window"] = window
-        self.ask("POST", f"{self.path}/v1/sessions", asked)
+        try:
+            self.ask("POST", f"{self.path}/v1/sessions", asked)
+        except Refused as refusal:
+            if refusal.status != CONFLICT:
+                raise
 
 
 class WebEnd:
@@ -134,9 +141,7 @@ class WebEnd:
 
     def hear(self) -> None:
         self._receive()
-        for message in self._seen:
-            self._note(message)
-        self._seen.clear()
+        self._note_all()
 
     def push(self, entries: tuple[str, ...]) -> Acknowledgement:
         frame = json.dumps({"type": "push", "data": entries}, ensure_ascii=False)
@@ -150,6 +155,7 @@ class WebEnd:
                     case "push_ack":
                         said = self._acknowledgement(message.get("data"))
                         self._acknowledged = said.total_pushed
+                        self._note_all()
                         return said
                     case "error":
                         raise ServerSaid(_message(message.get("data"), "the server refused a push"))
@@ -161,7 +167,7 @@ class WebEnd:
         if self._tells:
             told = self._server.ask("GET", self._server.session(self._name))
             try:
-                return Standing(*(int(told[key]) for key in _TOLD))
+                return Standing(*(int(told["superfluid"][key]) for key in _TOLD))
             except (KeyError, TypeError, ValueError):
                 self._tells = False
         # Each connection counts as a new run: what is not known to be ingested is sent again after a break.
@@ -181,6 +187,11 @@ class WebEnd:
             return Acknowledgement(*(int(data[key]) for key in keys))
         except (KeyError, TypeError, ValueError):
             raise ConnectionBroken(f"{self._server.url} sent an acknowledgement that is none") from None
+
+    def _note_all(self) -> None:
+        for message in self._seen:
+            self._note(message)
+        self._seen.clear()
 
     def _note(self, message: dict[str, Any]) -> None:
         data = message.get("data")

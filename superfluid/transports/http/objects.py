@@ -22,6 +22,9 @@ ALWAYS = (
     "created", "last_used", "tokens", "kv_tokens", "busy", "turns", "data_end", "data_version", "pending",
     "pre_decode", "ready", "evicted",
 )  # fmt: skip
+OWN = ("taken", "total_pushed", "total_dropped", "run", "base")
+"""What this server adds, as `superfluid`, for producers that lose nothing over a restart: see FeedReport."""
+
 SOMETIMES = ("window", "frozen_end", "ready_token")
 
 
@@ -33,6 +36,7 @@ def session(report: FeedReport) -> dict[str, Any]:
         **{name: getattr(report, name) for name in ALWAYS},
         **_there({name: getattr(report, name) for name in SOMETIMES}),
         **_there({"ready_gap": _short(report.ready_gap)}),
+        "superfluid": {name: getattr(report, name) for name in OWN},
     }
 
 
