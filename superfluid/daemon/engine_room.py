@@ -7,7 +7,7 @@ overlaps the next. The worker may die at any moment: what ran ends with an error
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import aclosing
 
 import trio
@@ -77,6 +77,9 @@ class EngineRoom:
         self.in_flight = InFlight()
         self.kv: dict[int, KvChange] = {}
         """where the worker last said that sessions' KV lies; a mirror, empty after a respawn"""
+        self._lost_kv: set[int] = set()
+        self.restarted: list[Callable[[Set[int]], None]] = []
+        """are told when another worker is there, with the sessions whose KV is gone"""
         self._committer = Committer(book, self.in_flight, self.cancel, self._lost, lease_ms)
         self._tickets: dict[int, trio.Event] = {}
         self._parked: trio.Event | None = None
@@ -230,6 +233,7 @@ class EngineRoom:
         await self._worker.stop()
         self._worker = None
         self._tick = None
+        self._lost_kv |= self.kv.keys()
         self.kv.clear()
         self._orders.clear()
         if self._parked is not None:
@@ -258,6 +262,10 @@ class EngineRoom:
                 await self.start(lambda _: None)
             except (WorkerDied, LoadRefused) as fault:
                 self._notice(f"the engine worker did not come back: {fault}")
+                continue
+            lost, self._lost_kv = self._lost_kv - self.kv.keys(), set()
+            for told in self.restarted:
+                told(lost)
 
     def _give_up(self) -> None:
         reason = f"the engine worker failed {self._failures} times in a row; the next request tries again"

@@ -7,7 +7,7 @@ session's state that is never logged, in a lane that keeps nothing. What newer i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -67,6 +67,7 @@ class Evaluating:
 
     def __init__(self, book: Book, bus: Bus, room: EngineRoom, generating: Generating, model: ServedModel) -> None:
         bus.taps.append(self._committed)
+        room.restarted.append(self._compute_again)
         self._book = book
         self._room = room
         self._generating = generating
@@ -78,6 +79,8 @@ class Evaluating:
         self._news = trio.Event()
         self._under_way: dict[int, trio.CancelScope] = {}
         self._ready: dict[int, Ready] = {}
+        self._cold: set[int] = set()
+        """sessions whose KV went with a worker"""
         self._places = trio.Semaphore(max(1, min(WAVES * room.schedule.lanes, room.schedule.max_waiting // 2)))
 
     # --- what the use cases call ----------------------------------------------------------------------------------
@@ -97,6 +100,12 @@ class Evaluating:
         else:
             changed = bool(span_of(body)) and not in_flight.busy(session)
         if changed:
+            self._again(session, 0)
+
+    def _compute_again(self, sessions: Set[int]) -> None:
+        """Another worker is there; `sessions` had KV in the one before."""
+        for session in filter(self._cares, sessions):
+            self._cold.add(session)
             self._again(session, 0)
 
     def _cares(self, session: int) -> bool:
@@ -166,6 +175,9 @@ class Evaluating:
     async def _evaluate(self, session: int) -> bool:
         """Answer what is not answered over the input as it is now; False where some of it failed."""
         state = await self._book.now(session)
+        if session in self._cold:
+            self._cold.discard(session)
+            await self._warm(state)
         if not self._stale(state):
             return True
         work = _Work(state)
@@ -176,6 +188,13 @@ class Evaluating:
                 if not state.is_fresh(flash):
                     await self._begin(nursery, work, id)
         return not work.failed
+
+    async def _warm(self, state: SessionState) -> None:
+        """Have the KV of the session's input again, before anybody asks."""
+        with self._book.passing(GREEDY, like=state) as asked:
+            generation = await self._admit(asked, 0, LaneOptions(), kv_session=state.id)
+            if generation is not None:
+                await self._end_of(generation)
 
     async def _begin(self, nursery: trio.Nursery, work: _Work, id: int | None) -> None:
         """Queue one query, None for the look ahead, once there is a place for it: they come in order."""
@@ -198,10 +217,13 @@ class Evaluating:
                 return
             nursery.start_soon(self._follow, work, id, generation, stack.pop_all())
 
-    async def _admit(self, asked: SessionState, limit: int) -> Generation | None:
+    async def _admit(
+        self, asked: SessionState, limit: int, options: LaneOptions = KEEPS_NOTHING, kv_session: int | None = None
+    ) -> Generation | None:
+        """None where nobody needs it any more."""
         while True:
             try:
-                generation = self._generating.admit(asked, limit, Qos.BACKGROUND, KEEPS_NOTHING)
+                generation = self._generating.admit(asked, limit, Qos.BACKGROUND, options, kv_session=kv_session)
             except QueueFull:
                 await trio.sleep(PAUSE)
             except (SessionPurged, ShuttingDown):
@@ -212,12 +234,7 @@ class Evaluating:
 
     async def _follow(self, work: _Work, id: int | None, generation: Generation, resources: ExitStack) -> None:
         with resources:
-            try:
-                await generation.ended.wait()
-            finally:
-                self._generating.abandon(generation)
-                with trio.move_on_after(LAST_TICK, shield=True):
-                    await generation.ended.wait()
+            await self._end_of(generation)
         summary = generation.summary
         if summary is None or summary.finish in (Finish.CANCELLED, Finish.ERROR):
             work.failed = True
@@ -231,6 +248,15 @@ class Evaluating:
             await self._keep_answer(work.state, id, text, generation.job.gap)
         except Refusal as refusal:
             _LOG.info("an answer over session %s is not kept: %s", work.state.id, refusal.code)
+
+    async def _end_of(self, generation: Generation) -> None:
+        """Wait for it; where this is cancelled, so is the generation, and its lane has ended."""
+        try:
+            await generation.ended.wait()
+        finally:
+            self._generating.abandon(generation)
+            with trio.move_on_after(LAST_TICK, shield=True):
+                await generation.ended.wait()
 
     def _keep_ready(self, state: SessionState, drawn: list[Generated], gap: float) -> None:
         tokens = [token for part in drawn for token in part.span]

@@ -21,6 +21,7 @@ from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.generating import Generating
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.lines import lines_of
+from superfluid.daemon.questions import room_for_flashes
 from superfluid.daemon.served import ServedModel
 from superfluid.protocol import records
 from superfluid.protocol.codes import Finish, Qos
@@ -48,6 +49,9 @@ PAUSE = 1.0
 
 PATIENCE = 5.0
 """Seconds that questions may hold up a batch; then it is computed beside them. It never is beside a generation."""
+
+WAVES = 2
+"""Batches under way for each lane: more would only fill the queue, in which people wait."""
 
 FAULTS = 3
 """How often the computing may fail before a batch is committed without it."""
@@ -84,6 +88,7 @@ class Ingesting:
         """sessions that may have something to do"""
         self._news = trio.Event()
         self._resting = trio.Condition()
+        self._places = trio.Semaphore(max(1, min(WAVES * room.schedule.lanes, room.schedule.max_waiting // 4)))
         self.after_batch: list[Callable[[int], None]] = []
         """are told of a session whose batch is durable"""
         room.in_flight.begun.append(self._give_way)
@@ -214,7 +219,9 @@ class Ingesting:
         if feed.batch is None:
             feed.batch = feed.backlog.take()
         batch = feed.batch
-        lines = await lines_of(self._model, batch.entries, self._book.live(session).feed.window, self._limits)
+        head = self._book.live(session)
+        room = self._limits.input - head.tokens
+        lines = await lines_of(self._model, batch.entries, head.feed.window, room)
         faults = 0
         while True:
             await self._free(session, feed)
@@ -249,7 +256,8 @@ class Ingesting:
 
     def _plan(self, state: SessionState, batch: Batch, lines: Sequence[Line]) -> _Plan:
         head, _ = self._model.data_frame(state)
-        body = decide_batch(state, lines, batch.dropped, head, self._limits)
+        reserve = max(self._limits.reserve, room_for_flashes(self._model, state))
+        body = decide_batch(state, lines, batch.dropped, head, replace(self._limits, reserve=reserve))
         leaving = body.evicted - sum(not entry.span for entry in body.entries)
         cuts = state.copy().feed.evict(leaving)
         grown = _after(state, replace(body, evicted=body.evicted - leaving))
@@ -273,6 +281,10 @@ class Ingesting:
 
     async def _prefill(self, session: int, feed: _Feed, goal: SessionState, state: SessionState) -> bool | None:
         """Have the session's KV cover `goal`, as long as the session stays in `state`."""
+        async with self._places:
+            return await self._prefill_now(session, feed, goal, state)
+
+    async def _prefill_now(self, session: int, feed: _Feed, goal: SessionState, state: SessionState) -> bool | None:
         subscription = self._bus.subscribe(session, provisional=False)
         with self._book.passing(_GREEDY, like=goal) as passing:
             try:

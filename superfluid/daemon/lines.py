@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from superfluid.daemon.served import ServedModel
-from superfluid.sessions.ingest import Line, Room
+from superfluid.sessions.ingest import Line
 
 AT_ONCE = 64
 """Entries tokenised in one go."""
 
 
-async def lines_of(model: ServedModel, entries: Sequence[str], window: int | None, room: Room) -> list[Line]:
+async def lines_of(model: ServedModel, entries: Sequence[str], window: int | None, room: int) -> list[Line]:
     """The lines of `entries`, in order, for `decide_batch`.
 
-    With a window, the newest are looked at until they fill it, without one the oldest until they fill the room.
+    With a window, the newest are looked at until they fill it; without one the oldest, until they fill the `room`, of
+    so many tokens, and the next ones do not fit either.
     """
     if window is None:
-        return await _oldest(model, entries, room.input)
+        return await _oldest(model, entries, room)
     lines: list[Line] = []
     rest, total = entries, 0
     while rest and total <= window:
@@ -33,11 +34,15 @@ async def lines_of(model: ServedModel, entries: Sequence[str], window: int | Non
 
 async def _oldest(model: ServedModel, entries: Sequence[str], room: int) -> list[Line]:
     lines: list[Line] = []
-    for at in range(0, len(entries), AT_ONCE):
-        for text, span in await _some(model, entries[at : at + AT_ONCE], room):
+    rest, misfits = entries, 0
+    while rest and misfits < AT_ONCE:
+        part, rest = rest[:AT_ONCE], rest[AT_ONCE:]
+        for text, span in await _some(model, part, room):
+            fits = span is not None and 0 < len(span) <= room
+            room -= len(span or ()) if fits else 0
+            misfits = 0 if fits else misfits + 1
             lines.append((text, span))
-            room -= len(span) if span is not None and len(span) <= room else 0
-    return lines
+    return [*lines, *((text, ()) for text in rest)]
 
 
 async def _some(model: ServedModel, entries: Sequence[str], most: int) -> list[Line]:

@@ -8,6 +8,15 @@ from superfluid.protocol.codes import Role
 from superfluid.protocol.records import GenerationPrompt, Message
 from superfluid.sessions.state import SessionState
 
+FRAME = 32
+"""Tokens that a template puts around a question, at the most that was seen."""
+
+
+def room_for_flashes(model: ServedModel, state: SessionState) -> int:
+    """What the longest of the session's flash queries takes with its answer (decision 21)."""
+    flashes = state.feed.flashes.values()
+    return max((FRAME + len(model.plain_now(flash.query)) + flash.max_tokens for flash in flashes), default=0)
+
 
 async def put_question(book: Book, model: ServedModel, state: SessionState, text: str) -> None:
     """A question and the assistant header. `state` is a passing session's. Raises ProtocolRefusal."""

@@ -288,3 +288,45 @@ def test_a_worker_that_dies_costs_time_only(tmp_path):
         assert house.room.respawns == 1
 
     run(tmp_path, story, worker_argv=fake(delay_us=200))
+
+
+def test_a_new_worker_computes_feeds_again_before_anybody_asks(tmp_path):
+    async def story(house: House) -> None:
+        session, other = await house.open(), await house.open()
+        for one in (session, other):
+            await house.batch(one, *LINES[:4])
+        await house.cases.flashing.add(session, QUERY, 4)
+        state = await house.fresh(session)
+        assert house.room._worker is not None
+        house.room._worker.kill()
+
+        async def back() -> bool:
+            place = house.room.kv.get(session)
+            return house.room.respawns == 1 and place is not None and place.covered == len(state.tokens)
+
+        await house.until(back)
+        assert other not in house.room.kv, "what nobody waits for is computed when it is used"
+        assert len(await _answers(house, session)) == 1
+        _, answer = await ask(house, session, _question(QUERY + "?"))
+        assert answer.cached_tokens >= len(state.tokens) - 1
+
+    run(tmp_path, story)
+
+
+def test_data_leave_room_for_the_longest_query(tmp_path):
+    async def story(house: House) -> None:
+        session = await house.cases.feeds.open(None, None, False)
+        query = "and what of this? " * 20
+        await house.cases.flashing.add(session, query, 256)
+        for start in range(0, 400, 40):
+            house.cases.feeds.push(
+                session, tuple(f"tick {number} of the feed" for number in range(start, start + 40))
+            )
+        report = await house.settled(session)
+        assert report.total_dropped
+        state = await house.fresh(session)
+        _, drawn = await ask(house, session, _question(query + "!", max_tokens=None))
+        assert drawn.completion_tokens >= 256
+        assert state.feed.flashes[1].value == (await ask(house, session, _question(query)))[0]
+
+    run(tmp_path, story, query_reserve=64)
