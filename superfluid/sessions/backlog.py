@@ -54,15 +54,29 @@ class Backlog:
     def push(self, entries: Sequence[str]) -> int:
         """Queue `entries`; how many were dropped for it, of these or of older ones."""
         before = self._dropped
-        for entry in entries:
+        first = self._first_kept(entries)
+        # Entries so many that they push each other out are counted without being looked at one by one.
+        self.total_pushed += first
+        self._dropped += first
+        for entry in entries[first:] if first else entries:
             self._push(entry)
         gone = self._dropped - before
         self.total_dropped += gone
         return gone
 
+    def _first_kept(self, entries: Sequence[str]) -> int:
+        """The place of the first of `entries` that those behind it do not push out by their number."""
+        room, place = self._most_entries, len(entries)
+        if place <= room:
+            return 0
+        while room and place:
+            place -= 1
+            room -= _size(entries[place]) <= self._most_bytes
+        return place
+
     def _push(self, entry: str) -> None:
         self.total_pushed += 1
-        size = len(entry.encode()) + 1
+        size = _size(entry)
         if size > self._most_bytes:
             self._dropped += 1
             return
@@ -85,3 +99,8 @@ class Backlog:
     def lose(self, dropped: int) -> None:
         """So many entries of a batch were dropped when it was ingested."""
         self.total_dropped += dropped
+
+
+def _size(entry: str) -> int:
+    """UTF-8 bytes, with a line end."""
+    return len(entry.encode()) + 1

@@ -2,6 +2,7 @@
 
 import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -254,6 +255,25 @@ def test_flash_limits(fed):
     assert (reply.status_code, reply.json()["error"]["message"]) == (404, f"no such flash query '{ids[0]}'")
 
 
+def test_texts_that_are_none(fed):
+    """Half a surrogate pair is in no text that could be kept."""
+    half = "half \\ud83d a pair"
+    assert fed.http.post(PATH, json={"id": "odd"}).status_code == 201
+    for path, field in (("push", "data"), ("flash", "query"), ("generate", "prompt")):
+        status, reply = fed.post(f"{PATH}/odd/{path}", f'{{"{field}": "{half}", "max_tokens": 1}}'.encode())
+        assert status == 200, reply
+    (entry,) = fed.http.get(PATH + "/odd/flash").json()["data"]
+    assert entry["query"] == "half \ufffd a pair"
+    whole = '{"query": "\\ud83d\\ude00 a pair"}'
+    assert fed.post(PATH + "/odd/flash", whole.encode())[1]["query"] == "\U0001f600 a pair"
+    turn = f'{{"messages": [{{"role": "user", "content": "{half}"}}], "max_tokens": 1}}'
+    status, reply = fed.post("/v1/chat/completions", turn.encode(), LAYERSCALE + ": odd")
+    assert status == 200, reply
+    assert fed.post(PATH, b'{"id": "\\ud800"}')[0] == 400
+    assert fed.post("/v1/messages", turn.encode(), LAYERSCALE + ": odd")[0] == 200
+    fed.http.delete(PATH + "/odd")
+
+
 # --- the header ---------------------------------------------------------------------------------------------------
 
 SUPERFLUID, LAYERSCALE = "x-superfluid-session-id", "x-layerscale-session-id"
@@ -330,6 +350,29 @@ def test_a_second_request_is_refused_while_one_runs(slow):
     eventually(lambda: not slow.http.get(path).json()["busy"])
     assert slow.http.delete(path).status_code == 200
     eventually(slow.idle)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "in one piece"])
+def test_a_turn_that_another_client_cancels(slow, stream):
+    name = f"cancelled-{stream}"
+    assert slow.http.post(PATH, json={"id": name}).status_code == 201
+    body = {"messages": HI, "max_tokens": 1500, "ignore_eos": True, "stream": stream}
+    with ThreadPoolExecutor(1) as pool, slow.daemon.client() as client:
+        number = max(client.ask(requests.List(), responses.Sessions).ids)
+        drawn = slow.metric("superfluid_decode_tokens_total")
+        turn = pool.submit(slow.http.post, "/v1/chat/completions", json=body, headers={SUPERFLUID: name})
+        eventually(lambda: slow.metric("superfluid_decode_tokens_total") > drawn + 5)
+        client.ask(requests.Cancel(number), responses.Cancelling)
+        reply = turn.result(DEADLINE)
+    if stream:
+        *_, fault, end = [frame for frame in reply.text.split("\n\n") if frame]
+        assert end == "data: [DONE]"
+        error = json.loads(fault.removeprefix("data: "))["error"]
+    else:
+        assert reply.status_code == 409
+        error = reply.json()["error"]
+    assert error["message"] == "the reply was cancelled by another client"
+    assert slow.http.delete(f"{PATH}/{name}").status_code == 200
 
 
 def test_leaving_ends_questions_and_warm_turns(slow):

@@ -1,5 +1,7 @@
 """The queue of a feed: bounds that are never passed, and numbers that always add up."""
 
+from collections.abc import Sequence
+
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -67,3 +69,32 @@ def test_the_bounds_of_a_session():
     assert backlog.push(["y" * MOST_BYTES]) == 1
     assert backlog.push([""]) == 1
     assert (backlog.pending, backlog.pending_bytes) == (1, 1)
+
+
+def test_a_flood_is_not_looked_at_one_by_one():
+    """Only the last ones are kept, so only they are."""
+    backlog = Backlog(0, 0)
+    backlog.push(["old"])
+    flood = Flood(10_000_000)
+    assert backlog.push(flood) == 10_000_001 - MOST_ENTRIES
+    assert flood.looks <= 3 * MOST_ENTRIES
+    assert (backlog.pending, backlog.total_pushed) == (MOST_ENTRIES, 10_000_001)
+    assert backlog.take().entries[0] == str(10_000_000 - MOST_ENTRIES)
+
+
+class Flood(Sequence):
+    """So many entries, each its own place, that counts who looks at them."""
+
+    def __init__(self, length):
+        self.length, self.looks = length, 0
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, place):
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(self.length))]
+        if not 0 <= place < self.length:
+            raise IndexError(place)
+        self.looks += 1
+        return str(place)

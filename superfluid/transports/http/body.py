@@ -57,9 +57,21 @@ def too_large() -> ApiError:
     return ApiError(f"the body has more than {MOST_BYTES >> 20} MiB", status=413, code="body_too_large")
 
 
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Half of a surrogate pair, as JSON can spell it."""
+
+
 def parse(data: bytes) -> Fields:
-    """The JSON object that a body spells. Raises ApiError 400."""
+    """The JSON object that a body spells. Half a surrogate pair in it, which no text has, is U+FFFD.
+
+    Raises ApiError 400.
+    """
     value = decode(data)
+    if _HALF.search(data):
+        try:
+            value = _without_halves(value)
+        except RecursionError:
+            raise _not_json("it is nested too deep") from None
     if not isinstance(value, dict):
         raise ApiError("the body is not a JSON object", code="invalid_json")
     return Fields(value)
@@ -78,6 +90,17 @@ def decode(data: bytes) -> Any:
     except ValueError as fault:
         # What Python says of a number with thousands of digits names settings of Python.
         raise _not_json(str(fault) if isinstance(fault, _NoNumber) else "a number has too many digits") from None
+
+
+def _without_halves(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case list():
+            return [_without_halves(one) for one in value]
+        case dict():
+            return {_without_halves(name): _without_halves(one) for name, one in value.items()}
+    return value
 
 
 class _NoNumber(ValueError):
