@@ -179,10 +179,30 @@ def test_bytes_are_counted_as_they_are_stored():
 
 
 def test_drops_are_counted_over_a_restart():
+    """What a daemon dropped and nobody heard of counts; what it dropped and forgot is sent again and does not."""
     outbox = connected()
-    outbox.add("x")
+    for _ in range(9):
+        outbox.add("x")
     outbox.batch()
-    outbox.acknowledge(Acknowledgement(1, 0, 0, 1, 2, 0, 1))
+    outbox.acknowledge(Acknowledgement(9, 2, 7, 9, 2, 0, 1))
+    assert outbox.dropped == 2
     outbox.connect(Standing(1, 1, 1, 2, 1))
-    outbox.look(Standing(1, 1, 4, 2, 1))
-    assert outbox.dropped == 5
+    assert outbox.dropped == 1
+    outbox.look(Standing(4, 9, 4, 2, 1))
+    assert outbox.dropped == 4
+    outbox.connect(Standing(9, 9, 6, 3, 9))
+    assert outbox.dropped == 6
+
+
+def test_drops_of_a_server_that_does_not_tell():
+    outbox = Outbox()
+    outbox.connect(Standing(0, 0, None, 1, 0))
+    for total in (2, 3):
+        outbox.add("x")
+        outbox.batch()
+        outbox.acknowledge(Acknowledgement(1, 0, 0, 1, total, 0))
+    outbox.connect(Standing(0, 0, None, 2, 0))
+    for total in (3, 1):
+        outbox.batch()
+        outbox.acknowledge(Acknowledgement(1, 0, 0, 1, total, 0))
+    assert outbox.dropped == 4

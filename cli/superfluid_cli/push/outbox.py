@@ -29,11 +29,14 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a session stands. `run` tells daemons apart and `base` is where this one began to count, if it tells."""
+    """Where a session stands. `run` tells daemons apart and `base` is where this one began to count, if it tells.
+
+    `total_dropped` is None where it does not tell.
+    """
 
     taken: int
     total_pushed: int
-    total_dropped: int
+    total_dropped: int | None
     run: int
     base: int
 
@@ -99,7 +102,8 @@ class Outbox:
 
     def look(self, standing: Standing) -> None:
         """Let go of what the session has ingested since."""
-        self._count_dropped(standing.total_dropped)
+        if standing.total_dropped is not None:
+            self._count_dropped(standing.total_dropped)
         self._take(standing.taken)
 
     def _take(self, taken: int) -> None:
@@ -115,8 +119,8 @@ class Outbox:
         ingested by a daemon that came and went while this was not connected.
         """
         last, self._standing = self._standing, standing
-        if last is None or standing.run != last.run:
-            self._dropped_before = standing.total_dropped
+        if standing.total_dropped is not None and (last is None or standing.run != last.run):
+            self._count_again(standing.total_dropped, first=last is None)
         if last is None:
             self._total = standing.total_pushed
         elif standing.run != last.run:
@@ -138,8 +142,15 @@ class Outbox:
         self._total = base
 
     def _count_dropped(self, total: int) -> None:
-        self.dropped += max(0, total - self._dropped_before)
-        self._dropped_before = max(total, self._dropped_before)
+        """A total below the last one is that of a server that has begun again without a word."""
+        self.dropped += total - self._dropped_before if total >= self._dropped_before else total
+        self._dropped_before = total
+
+    def _count_again(self, total: int, *, first: bool) -> None:
+        """A daemon tells what is dropped for good: more than was heard of, or less where entries are sent again."""
+        if not first:
+            self.dropped = max(0, self.dropped + total - self._dropped_before)
+        self._dropped_before = total
 
     def _number(self, first: int, last: int) -> None:
         self._ordinals.extend(range(first, last + 1))

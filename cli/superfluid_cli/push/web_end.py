@@ -171,7 +171,7 @@ class WebEnd:
             except (KeyError, TypeError, ValueError):
                 self._tells = False
         # Each connection counts as a new run: what is not known to be ingested is sent again after a break.
-        return Standing(self._taken, self._acknowledged, 0, self._run, 0)
+        return Standing(self._taken, self._acknowledged, None, self._run, 0)
 
     def close(self) -> None:
         try:
