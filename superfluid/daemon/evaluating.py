@@ -247,6 +247,7 @@ class Evaluating:
         try:
             await self._keep_answer(work.state, id, text, generation.job.gap)
         except Refusal as refusal:
+            work.failed = True
             _LOG.info("an answer over session %s is not kept: %s", work.state.id, refusal.code)
 
     async def _end_of(self, generation: Generation) -> None:

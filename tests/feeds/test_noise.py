@@ -8,13 +8,14 @@ import trio
 
 from superfluid.daemon.asking import Question
 from superfluid.daemon.conversing import Turn
+from superfluid.protocol.codes import Role
 from superfluid.protocol.refusals import Refusal
 from superfluid.sessions.state import SessionState
 from tests.durability.house import fake
 from tests.feeds.house import House, ask, run, system, user
 from tests.support.daemon import GREEDY, SAMPLED
 
-LIVES = 12
+LIVES = 8
 
 
 def _live(seed: int) -> list[tuple[str, int]]:
@@ -32,7 +33,11 @@ async def _happen(house: House, session: int, kind: str, number: int) -> str:
             case "batch":
                 await house.batch(session, *(f"tick {number} {place}" for place in range(number % 5 + 1)))
             case "turn":
-                return (await house.turn(session, *said, user(f"what of {number}?"), most=number % 9 + 1)).text
+                sent = (*said, user(f"what of {number}?"))
+                text = (await house.turn(session, *sent, most=number % 9 + 1)).text
+                now = [(message.role, message.text) for message in (await house.state(session)).said]
+                assert now == [*sent, (Role.ASSISTANT, text)], "the conversation is what was sent, and the reply"
+                return text
             case "edit":
                 kept = said[: number % (len(said) + 1)]
                 start = [system(f"be {number}")] if not kept and number % 2 else []
