@@ -226,6 +226,7 @@ class Feeds:
         session = follower.session
         try:
             state = await self._book.now(session)
+            self._evaluating.refresh(state)
             version, flashes = state.feed.version, state.feed.flashes
             yield Connected(session, state.feed.name, version, len(flashes))
             there = [

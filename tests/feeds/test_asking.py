@@ -10,7 +10,7 @@ import trio
 from superfluid.daemon.asking import Question
 from superfluid.daemon.conversing import Ask, Turn
 from superfluid.protocol.codes import Finish, Role
-from superfluid.protocol.records import GenerationPrompt, GenParams
+from superfluid.protocol.records import GenerationPrompt, GenParams, ToolUse
 from superfluid.protocol.refusals import OverWindow, ProtocolRefusal, SessionBusy, UnknownSession
 from superfluid.protocol.ticks import IN_SEQUENCE
 from tests.feeds.house import House, ask, assistant, run, system, user
@@ -208,5 +208,8 @@ def test_a_question_has_a_place_in_any_session(tmp_path):
         # the reply was cut: the question closes it
         assert rest[0] == vocabulary.control["<|im_end|>"]
         assert await house.state(empty) == before
+        async with house.book.writing(empty) as state:
+            await house.book.commit_one(state, ToolUse("f", "{}"))
+        assert (await ask(house, empty, WHAT))[0], "a call that is open waits for its result, not for questions"
 
     run(tmp_path, story)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
+
 import pytest
 
 from superfluid.daemon.asking import Question
 from superfluid.daemon.evaluating import position
 from superfluid.daemon.flashing import MOST
 from superfluid.protocol.codes import Finish, Role
+from superfluid.protocol.feed_responses import FlashReady
 from superfluid.protocol.records import FlashAnswered
 from superfluid.protocol.refusals import FlashExists, OverWindow, ProtocolRefusal, TooManyFlashes, UnknownFlash
 from tests.durability.house import fake
@@ -265,9 +268,18 @@ def test_answers_survive_a_restart_and_missing_ones_are_given(tmp_path):
         await house.fresh(session)  # somebody has looked, so what was lost is computed again
         assert len(await _answers(house, session)) == 1
 
+    async def third(house: House) -> None:
+        ((session, _),) = kept
+        async with aclosing(house.cases.feeds.subscribe(session)) as events:
+            async for event in events:
+                if isinstance(event, FlashReady):
+                    break
+            await house.fresh(session)
+
     kept: list[tuple[int, object]] = []
     run(tmp_path, first)
     run(tmp_path, second)
+    run(tmp_path, third)
 
 
 def test_a_worker_that_dies_costs_time_only(tmp_path):
