@@ -49,8 +49,9 @@ class Silent:
 
 
 @functools.cache
-def _model() -> tuple[Any, Vocabulary]:
-    file = inspect(locate(None))
+def opened(model: str) -> tuple[Any, Vocabulary]:
+    """A model file and its vocabulary."""
+    file = inspect(locate(model))
     return file, Vocabulary(file.path)
 
 
@@ -109,10 +110,10 @@ class Inside:
     """One daemon on `directory`, whose event loop runs in a thread of its own. `subscribed` are the frames of the
     subscriptions of this start."""
 
-    def __init__(self, directory: Path, options: str, window: int) -> None:
+    def __init__(self, directory: Path, model: str, options: str, window: int) -> None:
         self._workers = Workers(directory, options)
         self._config = ServeConfig(
-            model=None,
+            model=model,
             socket=directory / "s",
             sessions=directory,
             max_context=window,
@@ -179,7 +180,8 @@ class Inside:
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
         self._news = trio.Event()
-        file, vocabulary = _model()
+        assert self._config.model is not None
+        file, vocabulary = opened(self._config.model)
         log = SessionLog(self._config.sessions / "log.db")
         try:
             parts = server._Parts(self._config, Silent(), file, vocabulary, b"", log, Path("log"), ())

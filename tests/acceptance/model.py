@@ -7,6 +7,9 @@ input, in order, is checked. Whatever a generation draws is checked token by tok
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,12 +75,28 @@ def bare(body: Json) -> Json:
     return {"Rerooted": {**body["Rerooted"], "prefix": []}} if name_of(body) == "Rerooted" else body
 
 
-class Model:
-    """`window` is tokens a session may hold; `fake` what the worker pretends to be."""
+def _parsed(text: str) -> Json:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
 
-    def __init__(self, window: int, fake: FakeModel) -> None:
+
+def _called(text: str) -> tuple[str, Json] | None:
+    """Name and arguments of a call as spelled; None for what is none, or takes mending."""
+    value = _parsed(text)
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        return None
+    return value["name"], value.get("arguments", {})
+
+
+class Model:
+    """`window` is how many tokens a session may hold, `fake` the worker's model, `piece` how tokens are spelled."""
+
+    def __init__(self, window: int, fake: FakeModel, piece: Callable[[int], bytes]) -> None:
         self.window = window
         self.fake = fake
+        self.piece = piece
         self.sessions: dict[int, Session] = {}
         self.purged: set[int] = set()
         self.digests: dict[str, int] = {}
@@ -202,6 +221,9 @@ class Model:
     def _AppendSystem(self, session, text, tools):
         if text is None and not tools:
             raise Refused("protocol: ")
+        for place, tool in enumerate(tools):
+            if not isinstance(_parsed(tool), dict):
+                raise Refused(f"tool {place} is not a function declaration")
         if self._live(session).tokens:
             raise Refused("AppendSystem must come before any other turn")
         return self._commits(session, {"Message": {"role": 0, "text": text or "", "span": ...}})
@@ -465,10 +487,11 @@ class Model:
         assert names[: len(due)] == due, (names, due)
         drawn = more[len(due) :]
         assert drawn == summary["events"]
-        assert {name_of(event["body"]) for event in drawn} == {"Generated"}
+        before = self._turn(s)
         self._take(s, more)
-        finishes = [fields_of(event["body"])["finish"] for event in drawn]
-        assert finishes == [0] * (len(drawn) - 1) + [summary["finish"]]
+        generated = [event["body"]["Generated"] for event in drawn if name_of(event["body"]) == "Generated"]
+        assert [one["finish"] for one in generated] == [0] * (len(generated) - 1) + [summary["finish"]]
+        self._check_calls(s, before, drawn, summary["finish"])
         tokens = [token for event in drawn for token in span_of(event["body"])]
         assert summary["tokens_generated"] == len(tokens) <= max_tokens
         start = len(s.tokens) - len(tokens)
@@ -481,6 +504,37 @@ class Model:
         else:
             assert cut
             assert summary["finish"] == 4
+
+    def _turn(self, s: Session) -> str:
+        """What the reply that ends the stream says so far, markers and all; nothing where that reply is finished."""
+        spans: list[list[int]] = []
+        for event in reversed(s.log):
+            body = event["body"]
+            if span_of(body) and (name_of(body) != "Generated" or (spans and body["Generated"]["finish"] == 1)):
+                break
+            spans.insert(0, span_of(body))
+        tokens = [token for span in spans for token in span]
+        if tokens and tokens[-1] == self.fake.end and fields_of(s.tail)["finish"] == 1:
+            return ""
+        return b"".join(self.piece(token) for token in tokens).decode("utf-8", "replace")
+
+    def _check_calls(self, s: Session, before: str, drawn: list[Json], finish: int) -> None:
+        """Each call that the reply completes is a record, with the arguments that it spells."""
+        tokens = [token for event in drawn for token in span_of(event["body"])]
+        after = before + b"".join(self.piece(token) for token in tokens).decode("utf-8", "replace")
+        complete = re.findall(r"<tool_call>(.*?)</tool_call>", after, re.DOTALL)
+        due = [_called(text) for text in complete[len(re.findall("</tool_call>", before)) :]]
+        if finish == 1 and "<tool_call>" in after.rpartition("</tool_call>")[2]:
+            due.append(None)  # mended, or no call at all
+        told = [event for event in drawn if name_of(event["body"]) in ("ToolUse", "ToolParseFailure")]
+        assert len(told) == len(due), (after, told)
+        for event, call in zip(told, due, strict=True):
+            name, fields = name_of(event["body"]), fields_of(event["body"])
+            if call is not None:
+                assert (name, fields.get("name")) == ("ToolUse", call[0])
+                assert json.loads(fields["arguments"]) == call[1]
+            if name == "ToolUse":
+                s.calls[event["event_id"]] = self._fresh(fields)
 
     def _may_generate(self, session: int, max_tokens: int) -> Session | None:
         s = self._live(session)
