@@ -7,6 +7,7 @@ The conversation is matched message by message against what the session holds, s
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -23,13 +24,23 @@ from superfluid.daemon.served import ServedModel
 from superfluid.protocol.codes import Channel, Finish, Qos, Role
 from superfluid.protocol.feed_responses import Warmed
 from superfluid.protocol.records import Generated, GenerationFingerprint, GenerationPrompt
-from superfluid.protocol.refusals import EmptySession, PermissionPending, ProtocolRefusal, SessionBusy, ShuttingDown
+from superfluid.protocol.refusals import (
+    EmptySession,
+    PermissionPending,
+    ProtocolRefusal,
+    Refusal,
+    SessionBusy,
+    ShuttingDown,
+)
 from superfluid.protocol.ticks import pack
 from superfluid.sessions import decide
 from superfluid.sessions.resending import Sent
 from superfluid.sessions.state import SessionState
 
+_LOG = logging.getLogger("superfluid.turning")
+
 COMPLETED = (Finish.END_OF_TURN, Finish.LENGTH, Finish.GRAMMAR)
+"""How a turn ends that is counted."""
 
 
 class Turning:
@@ -112,7 +123,16 @@ class Turning:
         return draught
 
     async def _cut_at_stop(self, session: int, text: str) -> None:
-        """A stop string ended the reply: what was drawn from there on leaves the stream."""
+        """A stop string ended the reply: what was drawn from there on leaves the stream.
+
+        Where that fails, it stays there until the next turn, which finds another reply than was sent.
+        """
+        try:
+            await self._replace_reply(session, text)
+        except Refusal as refusal:
+            _LOG.warning("session %s: a stopped reply is not cut: %s", session, refusal.code)
+
+    async def _replace_reply(self, session: int, text: str) -> None:
         async with self._book.writing(session) as state:
             last = len(state.said) - 1
             if last < 0 or state.said[last].role != Role.ASSISTANT or state.said[last].text == text:

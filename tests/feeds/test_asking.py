@@ -80,7 +80,8 @@ def test_the_answer_is_the_models_own(tmp_path):
     run(tmp_path, story)
 
 
-def test_questions_cost_their_own_tokens(tmp_path):
+@pytest.mark.parametrize("settings", [{}, {"max_batch": 1, "kv_host_bytes": 0}], ids=["usual", "narrow"])
+def test_questions_cost_their_own_tokens(tmp_path, settings):
     async def story(house: House) -> None:
         session = await house.open()
         await house.batch(session, *LINES)
@@ -92,7 +93,7 @@ def test_questions_cost_their_own_tokens(tmp_path):
         assert house.room.kv[session].tier == IN_SEQUENCE
         assert set(house.room.kv) == {session}
 
-    run(tmp_path, story)
+    run(tmp_path, story, **settings)
 
 
 def test_sampling_and_stops(tmp_path):
