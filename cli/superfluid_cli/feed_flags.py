@@ -25,3 +25,13 @@ LiveSessions = Annotated[
         default=True,
     ),
 ]
+SessionIdle = Annotated[
+    float,
+    option(
+        "--session-idle",
+        metavar="TIME",
+        parser=values.duration,
+        help="After such a time without use, the KV of a session with a name leaves memory; 0 is never.",
+        default="1h",
+    ),
+]

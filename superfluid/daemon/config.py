@@ -83,6 +83,8 @@ class ServeConfig:
     """how long a tool call may stay without its result, in milliseconds; 0 is for ever"""
     query_reserve: int = 512
     """tokens of the context that data leave free, for questions and replies"""
+    session_idle: float = 3600.0
+    """seconds after which the KV of a session with a name that nobody uses leaves memory; 0 is never"""
     live_sessions: int = 256
     """most sessions that may have a name at once"""
     drain_timeout: float = 60.0

@@ -17,6 +17,7 @@ from superfluid.daemon.bus import Bus
 from superfluid.daemon.committing import Committer, Piece
 from superfluid.daemon.generation import Generation, Shown
 from superfluid.daemon.in_flight import InFlight
+from superfluid.daemon.loading import load_model
 from superfluid.daemon.metrics import Metrics
 from superfluid.daemon.worker import LoadRefused, Worker, WorkerDied
 from superfluid.protocol.codes import Channel, Finish
@@ -34,6 +35,7 @@ from superfluid.protocol.ticks import (
     Park,
     Parked,
     Ready,
+    Retire,
     Shift,
 )
 from superfluid.scheduler.planning import begin, plan, settle
@@ -41,7 +43,7 @@ from superfluid.scheduler.schedule import Schedule
 
 _LOG = logging.getLogger("superfluid.engine_room")
 
-_Order = Forget | Hold | Limit | Park | Shift
+_Order = Forget | Hold | Limit | Park | Shift | Retire
 
 FAILURES = 3
 """Workers in a row that die without one good tick; then none is started until somebody asks for something."""
@@ -148,6 +150,13 @@ class EngineRoom:
         stream has lost them, and what is behind them moves down. Else what is missing is prefilled."""
         self._order(Shift(session, start, count))
 
+    def retire(self, sessions: Sequence[int], seconds: float) -> None:
+        """Keep the KV of these sessions on disk at most, which may take so long to write."""
+        self._order(Retire(tuple(sessions), int(seconds * 1000)))
+        if not self._load.park:
+            for session in sessions:
+                self.kv.pop(session, None)
+
     def limit(self, host_bytes: int | None) -> None:
         """Let so much KV lie in host memory; None is what the settings say."""
         limit = Limit(self._load.host_bytes if host_bytes is None else host_bytes)
@@ -184,7 +193,7 @@ class EngineRoom:
         """Start the first worker and load the model. Raises LoadRefused, WorkerDied; then none is running."""
         worker = Worker.spawn(self._argv)
         try:
-            self.ready = ready = await self._load_model(worker, progress)
+            self.ready = ready = await load_model(worker, self._load, progress)
             self.threads = ready.threads
             self._mirror(ready.kv)
             self._orders += [order for order in (self._held, self._limit) if order is not None]
@@ -194,25 +203,6 @@ class EngineRoom:
             raise
         self._worker = worker  # not before: a worker that loads holds nothing that could be forgotten
         return ready
-
-    async def _load_model(self, worker: Worker, progress: Callable[[int], None]) -> Ready:
-        end: Ready | LoadRefused | WorkerDied | None = None
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(worker.forward_log)
-            try:
-                async with aclosing(worker.load(self._load)) as steps:
-                    async for step in steps:
-                        if isinstance(step, Ready):
-                            end = step
-                        else:
-                            progress(step)
-            except (LoadRefused, WorkerDied) as fault:  # raised below, as itself: a nursery would wrap it
-                end = fault
-            nursery.cancel_scope.cancel()
-        assert end is not None, "a load ends with Ready or an exception"
-        if isinstance(end, Exception):
-            raise end
-        return end
 
     async def run(self) -> None:
         """Serve for ever: one worker after another. Call `start` first."""

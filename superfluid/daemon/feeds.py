@@ -19,7 +19,7 @@ from superfluid.daemon.ingesting import Ingesting
 from superfluid.daemon.keeping import Keeping
 from superfluid.protocol.codes import PurgeMode
 from superfluid.protocol.feed_responses import Connected, DataUpdated, FeedNews, FeedReport, FlashReady, Pushed
-from superfluid.protocol.records import Event, EventBody, GenParams, Ingested, Rewound
+from superfluid.protocol.records import Event, EventBody, FlashAnswered, GenParams, Ingested, Rewound
 from superfluid.protocol.refusals import (
     NameTaken,
     ProtocolRefusal,
@@ -75,6 +75,7 @@ class Feeds:
         evaluating.tell = events.publish
         ingesting.after_batch.append(evaluating.settled)
         room.in_flight.begun.append(self._use)
+        room.in_flight.over.append(self._use)
         bus.taps.append(self._tell)
         bus.ends.append(self._forget)
 
@@ -169,6 +170,17 @@ class Feeds:
             base=backlog.base,
         )
 
+    def unused_since(self, ms: int) -> tuple[int, ...]:
+        """Sessions with a name that nobody follows, or has used since a Unix time in milliseconds."""
+        return tuple(
+            session
+            for session in self.ids()
+            if self._used.setdefault(session, self._book.now_ms()) < ms
+            and not self._room.in_flight.busy(session)
+            and not self._ingesting.has_work(session)
+            and not self._events.followed(session)
+        )
+
     def touch(self, session: int) -> None:
         """The session was used. Raises UnknownSession, SessionPurged."""
         self._book.live(session)
@@ -249,6 +261,8 @@ class Feeds:
     def _tell(self, session: int, event: Event) -> None:
         """A record was committed."""
         body = event.body
+        if not isinstance(body, Ingested | FlashAnswered):
+            self._use(session)
         if isinstance(body, Ingested | Rewound) and body.version != self._told.get(session):
             self._told[session] = body.version
             if self._events.followed(session):

@@ -22,6 +22,8 @@ class InFlight:
         self._quiet: dict[int, trio.Event] = {}
         self.begun: list[Callable[[int], None]] = []
         """are told of a session when a foreground request of it begins, so that background work gives way"""
+        self.over: list[Callable[[int], None]] = []
+        """are told of a session when its last foreground request is over"""
 
     def next_lane(self) -> int:
         """A lane number that was never used."""
@@ -51,8 +53,12 @@ class InFlight:
             told(session)
 
     def _end(self, session: int) -> None:
-        if not self.busy(session) and (quiet := self._quiet.pop(session, None)) is not None:
+        if self.busy(session):
+            return
+        if (quiet := self._quiet.pop(session, None)) is not None:
             quiet.set()
+        for told in self.over:
+            told(session)
 
     async def quiet(self, session: int) -> None:
         """Return once no foreground request of the session is under way; another may begin right after."""

@@ -100,6 +100,10 @@ class Ingesting:
         """The session's queue. Raises UnknownSession, SessionPurged."""
         return self._feed(session).backlog
 
+    def has_work(self, session: int) -> bool:
+        """Whether something waits, or is being ingested."""
+        return session in self._feeds and self._has_work(self._feeds[session])
+
     def under_way(self, session: int) -> bool:
         """Whether a batch was taken and is not durable yet."""
         return session in self._feeds and self._feeds[session].batch is not None

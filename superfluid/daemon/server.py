@@ -32,6 +32,7 @@ from superfluid.daemon.feed_events import FeedEvents
 from superfluid.daemon.feeds import Feeds
 from superfluid.daemon.flashing import Flashing
 from superfluid.daemon.generating import Generating
+from superfluid.daemon.idling import Idling
 from superfluid.daemon.ingesting import Ingesting
 from superfluid.daemon.keeping import Keeping
 from superfluid.daemon.logging_setup import BadFilter, open_log, parse_filter
@@ -131,6 +132,7 @@ async def _run(parts: _Parts) -> None:
         nursery.start_soon(cases.pinning.run)
         nursery.start_soon(cases.evaluating.run)
         nursery.start_soon(cases.ingesting.run)
+        nursery.start_soon(Idling(book, room, cases.feeds, config.session_idle).run)
         if config.pressure is not None:
             nursery.start_soon(Pressure(room, *config.pressure, memory_in_use, observer.notice).run)
         async with trio.open_nursery() as accepting:

@@ -154,9 +154,9 @@ class Parking:
 
     # --- on demand ------------------------------------------------------------------------------------------------
 
-    def park(self, seconds: float) -> int:
-        """Write everything that is not on disk, the latest used first, as far as the time goes: how many were
-        written."""
+    def park(self, seconds: float, sessions: Collection[int] | None = None) -> int:
+        """Write everything that is not on disk, or what of these sessions is not, the latest used first, as far as
+        the time goes: how many were written."""
         deadline = self._clock() + seconds
         self._writer.resume()
         if not self._writer.rest(seconds):
@@ -164,6 +164,8 @@ class Parking:
         self._collect()
         written = 0
         for candidate in self._candidates():
+            if sessions is not None and candidate.session not in sessions:
+                continue
             if self._clock() + candidate.size / self._speed <= deadline:
                 written += self._park_one(candidate, deadline)
         return written

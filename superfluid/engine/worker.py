@@ -33,6 +33,7 @@ from superfluid.protocol.ticks import (
     Park,
     Parked,
     Ready,
+    Retire,
     Shift,
     Tick,
 )
@@ -92,6 +93,10 @@ def serve(channel: Channel, open_backend: Opener, *, check: bool = False) -> Non
                     tiers.hold(request.sessions)
                 case Limit():
                     tiers.limit(request.host_bytes)
+                case Retire():
+                    if parking is not None:
+                        parking.park(request.budget_ms / 1000, request.sessions)
+                    tiers.forget(request.sessions)
                 case Shift():
                     tiers.shift(request.session, request.start, request.count)
                 case Load():

@@ -174,7 +174,16 @@ class Shift:
     count: U64
 
 
-WorkerRequest = Load | Tick | Interrupt | Forget | Park | Hold | Limit | Shift
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """Nobody has used these sessions for long: their KV goes to disk, where that is on, and leaves everything else.
+    Writing takes at most `budget_ms`; what is not on disk then is lost."""
+
+    sessions: tuple[U64, ...]
+    budget_ms: U32
+
+
+WorkerRequest = Load | Tick | Interrupt | Forget | Park | Hold | Limit | Shift | Retire
 
 
 # --- worker to daemon ---------------------------------------------------------------------------------------------
