@@ -12,7 +12,7 @@ from superfluid.protocol.codes import Channel, Role
 from superfluid_cli import terminal, values
 from superfluid_cli.reply import ending
 
-_TEXTS = ("text", "content", "raw", "payload", "note", "arguments", "reason")
+_TEXTS = ("text", "content", "raw", "payload", "note", "arguments", "reason", "query", "value")
 
 
 def detail(body: Any) -> str:
@@ -25,6 +25,12 @@ def detail(body: Any) -> str:
             continue
         if field.name == "span":
             parts.append(f"{len(value)} tokens")
+        elif field.name == "head":
+            parts.append(f"{len(value)} tokens of framing")
+        elif field.name == "entries":
+            parts.append(f"{len(value)} entries, {sum(len(entry.span) for entry in value)} tokens")
+        elif field.name == "confidence":
+            parts.append(f"confidence {value:.3f}")
         elif field.name in ("prefix", "edits"):
             parts.append(f"{len(value)} {'events' if field.name == 'prefix' else 'edits'}")
         elif field.name == "role":
@@ -52,6 +58,8 @@ def text_of(body: Any) -> str:
         value = getattr(body, name, None)
         if isinstance(value, str):
             return value
+    if isinstance(body, records.Ingested):
+        return "\n".join(entry.text for entry in body.entries)
     return ""
 
 

@@ -135,6 +135,11 @@ class Feeds:
         """The sessions that have a name, in the order in which they were made."""
         return tuple(head.id for head in self._book.heads.all_named() if head.id not in self._book.fenced)
 
+    def names(self) -> tuple[tuple[int, str], ...]:
+        """The same, each with its name."""
+        named = [head for head in self._book.heads.all_named() if head.id not in self._book.fenced]
+        return tuple((head.id, head.feed.name or "") for head in named)
+
     # --- what a session looks like --------------------------------------------------------------------------------
 
     async def report(self, session: int) -> FeedReport:

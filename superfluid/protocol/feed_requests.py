@@ -34,6 +34,11 @@ class Resolve:
 
 
 @dataclass(frozen=True, slots=True)
+class Names:
+    """Which sessions have a name."""
+
+
+@dataclass(frozen=True, slots=True)
 class FeedState:
     session: U64
 

@@ -76,6 +76,13 @@ class Resolved:
 
 
 @dataclass(frozen=True, slots=True)
+class Names:
+    """Sessions and their names, in the order in which the sessions were made."""
+
+    names: tuple[tuple[U64, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Feed:
     feed: FeedReport
 

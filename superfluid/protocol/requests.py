@@ -13,6 +13,7 @@ from superfluid.protocol.feed_requests import (
     FlashList,
     FlashRemove,
     Name,
+    Names,
     Open,
     Push,
     Resolve,
@@ -296,4 +297,5 @@ Request = (
     | FlashRemove
     | FeedSubscribe
     | Warm
+    | Names
 )

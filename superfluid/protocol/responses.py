@@ -12,6 +12,7 @@ from superfluid.protocol.feed_responses import (
     Flash,
     Flashes,
     FlashGone,
+    Names,
     Opened,
     Pushed,
     Resolved,
@@ -329,4 +330,5 @@ Response = (
     | FlashGone
     | FeedEvent
     | Warmed
+    | Names
 )

@@ -102,6 +102,8 @@ async def _answer(cases: UseCases, request: Request, bucket: Bucket) -> Response
             return responses.Committed(await cases.feeds.name(session, new_name))
         case requests.Resolve(key):
             return responses.Resolved(cases.feeds.resolve(key))
+        case requests.Names():
+            return responses.Names(cases.feeds.names())
         case requests.FeedState(session):
             report = await cases.feeds.report(session)
             cases.feeds.touch(session)  # after the report, which tells of the use before this one

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from superfluid.protocol import requests, responses
 from superfluid_cli.__main__ import main
 from tests.cli.fake_server import FakeServer
 
@@ -41,6 +42,7 @@ def socket_path(folder: Path) -> Path:
 @pytest.fixture
 def server(socket_path: Path) -> Iterator[FakeServer]:
     with FakeServer(socket_path) as running:
+        running.always(requests.Names(), responses.Names(((5, "feed"),)))
         yield running
 
 

@@ -156,6 +156,7 @@ def test_the_home_names_the_socket(cli: Cli, folder: Path, monkeypatch: pytest.M
     monkeypatch.setenv("SUPERFLUID_HOME", str(folder / "home"))
     (folder / "home").mkdir()
     with FakeServer(folder / "home" / "superfluid.sock") as server:
+        server.always(requests.Names(), responses.Names(()))
         server.expect(requests.Sessions(False), responses.SessionList(()))
         assert cli("session", "list").code == 0
 

@@ -77,13 +77,16 @@ def test_new_says_which_session_is_unfinished(cli: Cli, server: FakeServer) -> N
 def test_list_in_a_pipe(cli: Cli, server: FakeServer) -> None:
     rows = sessions(summary(1, title="a\tb\n\x1b[31m"), summary(5, parent=1, fork_at=3, open_tool_calls=2))
     server.expect(requests.Sessions(False), rows)
-    assert cli("session", "list") == Ran(0, "1\t\ta\\tb\\n\\e[31m\t4\t20\t\n5\t1@3\t\t4\t20\t2 open tool calls\n", "")
+    assert cli("session", "list") == Ran(
+        0, "1\t\ta\\tb\\n\\e[31m\t4\t20\t\t\n5\t1@3\t\t4\t20\t2 open tool calls\tfeed\n", ""
+    )
 
 
 def test_list_all_as_json(cli: Cli, server: FakeServer) -> None:
     server.expect(requests.Sessions(True), sessions(summary(1, archived=True)))
     ran = cli("session", "list", "--all", "--json")
     assert json.loads(ran.out)["archived"] is True
+    assert json.loads(ran.out)["name"] is None
     assert len(ran.out.splitlines()) == 1
 
 
@@ -143,6 +146,9 @@ def test_read(cli: Cli, server: FakeServer) -> None:
         event(8, records.GenerationFingerprint(16)),
         event(9, records.MetaUpdated(1, "t\n", None)),
         event(10, records.Message(9, "odd", ())),
+        event(11, records.Ingested(3, (1, 2), (records.Entry("a", (4, 5)), records.Entry("b", (6,))), 1, 0)),
+        event(12, records.FlashAdded(1, "Which?", 16)),
+        event(13, records.FlashAnswered(1, "That.", 3, 0.25)),
     )
     server.expect(requests.Read(1, 2), responses.Events(log))
     rows = [line.split("\t") for line in cli("session", "read", "1", "--cursor", "2").out.splitlines()]
@@ -158,7 +164,11 @@ def test_read(cli: Cli, server: FakeServer) -> None:
         "0000000000000010",
         "version 1, title t\\n",
         "9, 0 tokens",
+        "version 3, 2 tokens of framing, 2 entries, 3 tokens, evicted 1, dropped 0",
+        "id 1, max_tokens 16",
+        "id 1, data_version 3, confidence 0.250",
     ]
+    assert [row[4] for row in rows[-3:]] == ["a\\nb", "Which?", "That."]
 
 
 def test_read_json_is_a_line_an_event(cli: Cli, server: FakeServer) -> None:

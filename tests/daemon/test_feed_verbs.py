@@ -87,6 +87,9 @@ def test_names(client):
     assert event.body == records.Named(other)
     assert refusal(client, requests.Resolve(name)) == f"no session is named '{name}'"
     assert client.ask(requests.Open(None, None, False), responses.Opened).name.startswith("sess_")
+    names = client.ask(requests.Names(), responses.Names).names
+    assert (made.session, other) in names
+    assert name not in dict(names).values()
 
 
 @pytest.mark.parametrize("name", ["", "1", "a b", "a/b", "x" * 129])

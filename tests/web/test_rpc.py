@@ -53,6 +53,7 @@ REQUESTS = {
     requests.Status: lambda s: requests.Status(),
     requests.Open: lambda s: requests.Open(None, 64, True),
     requests.Name: lambda s: requests.Name(s, f"name-{s}"),
+    requests.Names: lambda s: requests.Names(),
     requests.Resolve: lambda s: requests.Resolve(str(s)),
     requests.FeedState: requests.FeedState,
     requests.Push: lambda s: requests.Push(s, ("a", "b")),
@@ -68,6 +69,7 @@ MOVING = {
     requests.Complete,
     requests.Open,
     requests.Name,
+    requests.Names,
     requests.FeedState,
     requests.Warm,
 }

@@ -9,7 +9,7 @@ import typer
 from superfluid.protocol import requests, responses
 from superfluid_cli import options, tables, terminal
 
-_HEADINGS = ("id", "parent", "title", "events", "tokens", "state")
+_HEADINGS = ("id", "parent", "title", "events", "tokens", "state", "name")
 
 
 def list_sessions(
@@ -17,19 +17,26 @@ def list_sessions(
     json: options.Json = False,
     socket: options.Socket = None,
 ) -> None:
-    """List the sessions: id, parent, title, events, tokens, state. With --json, one object a line."""
+    """List the sessions: id, parent, title, events, tokens, state, name. With --json, one object a line."""
     with options.connect(socket) as client:
         sessions = client.ask(requests.Sessions(all_), responses.SessionList).sessions
+        names = dict(client.ask(requests.Names(), responses.Names).names)
     if json:
-        from superfluid.protocol import jsonform
-
-        terminal.lines([jsonform.dumps(responses.SessionSummary, entry) for entry in sessions])
+        terminal.lines([_json(entry, names.get(entry.id)) for entry in sessions])
     else:
-        tables.show_table(_HEADINGS, [_row(entry) for entry in sessions], flexible="title")
+        tables.show_table(_HEADINGS, [_row(entry, names.get(entry.id, "")) for entry in sessions], flexible="title")
 
 
-def _row(entry: responses.SessionSummary) -> tuple[str, ...]:
+def _json(entry: responses.SessionSummary, name: str | None) -> str:
+    import json
+
+    from superfluid.protocol import jsonform
+
+    return json.dumps({**jsonform.to_json(responses.SessionSummary, entry), "name": name}, ensure_ascii=False)
+
+
+def _row(entry: responses.SessionSummary, name: str) -> tuple[str, ...]:
     parent = f"{entry.parent}@{entry.fork_at}" if entry.parent is not None else ""
     calls = f"{entry.open_tool_calls} open tool calls" if entry.open_tool_calls else ""
     state = ", ".join(word for word in ("archived" if entry.archived else "", calls) if word)
-    return (str(entry.id), parent, entry.title or "", str(entry.events), str(entry.tokens), state)
+    return (str(entry.id), parent, entry.title or "", str(entry.events), str(entry.tokens), state, name)
