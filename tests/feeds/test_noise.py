@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 import trio
 
 from superfluid.daemon.asking import Question
@@ -15,7 +16,7 @@ from tests.durability.house import fake
 from tests.feeds.house import House, ask, run, system, user
 from tests.support.daemon import GREEDY, SAMPLED
 
-LIVES = 8
+LIVES = 4
 
 
 def _live(seed: int) -> list[tuple[str, int]]:
@@ -91,7 +92,8 @@ def _core(state: SessionState) -> tuple[object, ...]:
     )
 
 
-def test_lives_with_and_without_noise(tmp_path):
+@pytest.mark.parametrize("memory", [{}, {"window": 64}, {"recurrent": 1}], ids=["plain", "sliding", "recurrent"])
+def test_lives_with_and_without_noise(tmp_path, memory):
     async def lived(house: House, seed: int, *, noisy: bool) -> list[object]:
         session = await house.open(window=60 + seed % 3 * 60, pre_decode=noisy)
         going = [noisy]
@@ -106,10 +108,10 @@ def test_lives_with_and_without_noise(tmp_path):
         return results
 
     async def story(house: House) -> None:
-        for seed in range(LIVES):
+        for seed in range(len(memory), LIVES + len(memory)):
             quiet = await lived(house, seed, noisy=False)
             noisy = await lived(house, seed, noisy=True)
             for one, other in zip(quiet, noisy, strict=True):
                 assert one == other, f"life {seed}"
 
-    run(tmp_path, story, worker_argv=fake(end_every=12), kv_host_bytes=1 << 14)
+    run(tmp_path, story, worker_argv=fake(end_every=12, **memory), kv_host_bytes=1 << 14)
