@@ -47,7 +47,7 @@ _GREEDY = GenParams(0.0, 1.0, 0.0, 0, 0)
 PAUSE = 1.0
 """Seconds before a full queue or a full disk is tried again."""
 
-PATIENCE = 5.0
+PATIENCE = 1.0
 """Seconds that questions may hold up a batch; then it is computed beside them. It never is beside a generation."""
 
 WAVES = 2
