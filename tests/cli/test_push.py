@@ -244,6 +244,23 @@ def test_ctrl_c_does_not_wait_for_the_ingest(socket_path: Path, env: Env, disk: 
         assert process.stderr.read() == b"1 entry accepted, but maybe not ingested yet\n"  # type: ignore[union-attr]
 
 
+@pytest.mark.usefixtures("interruptible")
+def test_a_second_ctrl_c_gives_up_and_says_on_what(socket_path: Path, env: Env, disk: Disk) -> None:
+    """The session ingests nothing, so that most of what was read still waits here."""
+    with FakeFeed(socket_path, disk, appetite=0) as feed, start([NAME], env) as process:
+        assert process.stdin is not None
+        lines = [str(number) for number in range(9000)]
+        process.stdin.write("\n".join(lines).encode())
+        feed.wait_for(requests.Push, 2)
+        process.send_signal(signal.SIGINT)
+        feed.wait_for(requests.FeedState, sum(isinstance(it, requests.FeedState) for it in feed.seen) + 2)
+        process.send_signal(signal.SIGINT)
+        out, err = process.stdout.read(), process.stderr.read()  # type: ignore[union-attr]
+        assert process.wait(DEADLINE) == 130
+        assert [*feed.queue, *out.decode().split()] == lines[:-1]
+    assert b"not delivered; they follow on stdout" in err
+
+
 def test_what_could_not_be_delivered_is_printed(socket_path: Path, env: Env, disk: Disk) -> None:
     with start([NAME, "--retry", "0.3s"], env) as process:
         assert process.stdin is not None

@@ -128,7 +128,7 @@ def push(
         code = code or Exit.FAILURE
     if entries.begun and stop.asked:
         terminal.note("a last line that had not come to its end was left out")
-    undelivered = pump.outbox.undelivered(pump.connected)
+    undelivered = pump.undelivered()
     if undelivered:
         code = code or Exit.FAILURE
         terminal.complain(f"{_counted(len(undelivered))} not delivered; they follow on stdout")

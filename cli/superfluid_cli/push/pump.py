@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -53,6 +54,10 @@ class Pump:
         self._more = False
         self._since: float | None = None
         self._look = SHORTEST_LOOK
+
+    def undelivered(self) -> list[str]:
+        """What was read and is not with the daemon."""
+        return [*self.outbox.undelivered(self.connected), *(self._coming if self._more else ())]
 
     def run(self, stop: Stop) -> None:
         """Raises CliError where it cannot go on; what is left is in the outbox then."""
@@ -130,6 +135,8 @@ class Pump:
         if not self._more and descriptor is not None and _readable([self._source], 0.0):
             self._read()
         self._source.stop()
+        if terminal.on_terminal(sys.stderr):
+            terminal.note("\ndelivering what was read; Ctrl-C again gives up")
 
     def _is_time_to_send(self) -> bool:
         assert self._since is not None

@@ -19,21 +19,23 @@ class Stop:
         self._ends = os.pipe()
         for end in self._ends:
             os.set_blocking(end, False)
-        self._before: list[Any] = []
+        self._before: list[tuple[signal.Signals, Any]] = []
         self._wakeup_before = -1
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             self._wakeup_before = signal.set_wakeup_fd(self._ends[1], warn_on_full_buffer=False)
-            self._before = [signal.signal(number, self._on_signal) for number in _SIGNALS]
+            # One that is ignored, as in a script's background jobs, stays so.
+            heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+            self._before = [(number, signal.signal(number, self._on_signal)) for number in heard]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._before:
-            for number, handler in zip(_SIGNALS, self._before, strict=True):
-                signal.signal(number, handler)
+        for number, handler in self._before:
+            signal.signal(number, handler)
+        if threading.current_thread() is threading.main_thread():
             signal.set_wakeup_fd(self._wakeup_before)
         for end in self._ends:
             os.close(end)
