@@ -39,6 +39,7 @@ def test_health(quick):
     grown = {name: after[name] - before[name] for name in after if isinstance(after[name], int)}
     assert (grown["requests_started"], grown["requests_ok"], grown["requests_failed"]) == (2, 2, 0)
     assert grown["generated_tokens"] == 6
+    assert 0 < grown["prefix_cached_tokens"] < grown["prompt_tokens"]
     assert grown["prompt_tokens"] > usage["prompt_tokens"]
     assert grown["uptime_ms"] >= 0
     assert grown["steps"] >= 2

@@ -97,7 +97,7 @@ class Answering(Generic[A]):
                 fault = refused
             nursery.cancel_scope.cancel()
         if reply.complete:
-            self._traffic.answered(reply.choices)
+            self._traffic.answered(reply.choices, on_session=target is not None)
         elif fault is not None or last is not None:
             self._traffic.failed += 1
         else:

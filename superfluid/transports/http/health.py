@@ -39,7 +39,7 @@ class Health:
             "requests_cancelled": traffic.cancelled,
             "prompt_tokens": traffic.prompt_tokens,
             "generated_tokens": traffic.generated_tokens,
-            "prefix_cached_tokens": done.warm_tokens,
+            "prefix_cached_tokens": traffic.prefix_cached_tokens,
             "sessions": len(self._cases.feeds.ids()),
             "session_turns": done.session_turns,
             "session_cached_tokens": done.session_cached_tokens,

@@ -18,10 +18,14 @@ class Traffic:
     cancelled: int = 0
     """whose client left"""
     prompt_tokens: int = 0
+    prefix_cached_tokens: int = 0
+    """of the prompts of requests that are on no session: what was computed for others before"""
     generated_tokens: int = 0
 
-    def answered(self, choices: Sequence[Choice]) -> None:
+    def answered(self, choices: Sequence[Choice], *, on_session: bool) -> None:
         """A request is over, and these are its choices."""
         self.ok += 1
         self.prompt_tokens += sum(choice.prompt_tokens for choice in choices)
+        if not on_session:
+            self.prefix_cached_tokens += sum(choice.cached_tokens for choice in choices)
         self.generated_tokens += sum(choice.completion_tokens for choice in choices)
