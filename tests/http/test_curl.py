@@ -123,7 +123,7 @@ def test_the_documentation(documented, curl, shell):
     assert curl(CREATE)["id"].startswith("sess_")
     made = curl(CREATE_NAMED)
     assert {name: made[name] for name in SESSION} == SESSION
-    assert set(made) - set(SESSION) == {"created", "last_used"}
+    assert set(made) - set(SESSION) == {"created", "last_used", "superfluid"}
     assert [session["id"] for session in curl(LIST)["data"]][1:] == ["ticker-feed"]
     assert curl(SHOW)["id"] == "ticker-feed"
     with shell(EVENTS) as events:

@@ -310,6 +310,15 @@ def test_the_embedded_model_answers_over_the_data(server):
         )
         assert "MARBLE" in turn.choices[0].message.content.upper()
         assert turn.usage.prompt_tokens_details.cached_tokens > 0
+        *pieces, done = client.sessions.generate_stream(feed, prompt=question, temperature=0.0, max_tokens=20)
+        assert "".join(piece.text for piece in pieces) == answer.text
+        assert done.usage.completion_tokens == answer.usage.completion_tokens
+        flash = client.sessions.flash(feed, "When does the office close?", max_tokens=16)
+        with client.sessions.events(feed) as events:
+            ready = next(event for event in events if event.type == "flash_ready")
+        assert ready.id == flash.id
+        hit = client.sessions.generate(feed, prompt="When does the office close?")
+        assert (hit.flash, hit.text) == (True, ready.value)
         eventually(lambda: client.sessions.get(feed).ready)
         ready = client.sessions.get(feed)
         assert ready.ready_gap >= 0
