@@ -50,9 +50,10 @@ class ServedModel:
         return Channels() if self.dialect is None else self.dialect.channels
 
     async def message(self, before: SessionState, role: int, text: str) -> Span:
-        """The span of a message after `before`. Raises ProtocolRefusal, also where there is no template."""
-        dialect, shape = required(self.dialect), conversation(before)
-        return await self._sized(text, lambda: dialect.message(shape, role, text))
+        """The span of a message after `before`. An assistant's behind a header that nothing was drawn behind is the
+        rest of that turn. Raises ProtocolRefusal, also where there is no template."""
+        dialect, shape, header = required(self.dialect), conversation(before), _bare_header(before)
+        return await self._sized(text, lambda: _message(dialect, shape, header, role, text))
 
     async def declaration(self, before: SessionState, text: str, tools: Sequence[Tool], size: int) -> Span:
         """The span of a system message that declares tools, `size` characters of them. Raises as `message`, and
@@ -67,7 +68,7 @@ class ServedModel:
 
     def message_now(self, before: SessionState, role: int, text: str) -> Span:
         """As `message`, for callers that are in a thread already, or whose text is short."""
-        return required(self.dialect).message(conversation(before), role, text)
+        return _message(required(self.dialect), conversation(before), _bare_header(before), role, text)
 
     def tokens_now(self, text: str) -> Span:
         return tuple(self.vocabulary.tokenize_long(text, special=True))
@@ -151,6 +152,26 @@ def _closing(state: SessionState) -> Conversation:
     """As `conversation`, where what comes next is to close a reply that was cut."""
     cut = state.tail is Tail.OPEN and state.roles[-1:] == [Role.ASSISTANT]
     return replace(conversation(state), cut=cut)
+
+
+def _message(dialect: Dialect, shape: Conversation, header: Span, role: int, text: str) -> Span:
+    if header and role == Role.ASSISTANT:
+        for finished in (False, True):  # whether the header begins with a separator
+            before = replace(shape, roles=shape.roles[:-1], finished=finished)
+            whole = dialect.message(before, role, text)
+            if whole[: len(header)] == header:
+                return whole[len(header) :]
+    return dialect.message(shape, role, text)
+
+
+def _bare_header(state: SessionState) -> Span:
+    """The assistant header at the end of the stream, where nothing was drawn behind it; else nothing."""
+    if state.tail is not Tail.OPEN or not state.said:
+        return ()
+    last = state.said[-1]
+    if last.role != Role.ASSISTANT or not last.end == last.turn_start == len(state.tokens):
+        return ()
+    return tuple(state.tokens[last.start :])
 
 
 def conversation(state: SessionState) -> Conversation:
