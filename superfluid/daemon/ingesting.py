@@ -97,8 +97,9 @@ class Ingesting:
     # --- what the use cases call ----------------------------------------------------------------------------------
 
     def backlog(self, session: int) -> Backlog:
-        """The session's queue. Raises UnknownSession, SessionPurged."""
-        return self._feed(session).backlog
+        """The session's queue, to look at. Raises UnknownSession, SessionPurged."""
+        feed = self._feeds.get(session)
+        return feed.backlog if feed is not None else self._empty(session)
 
     def has_work(self, session: int) -> bool:
         """Whether something waits, or is being ingested."""
@@ -110,7 +111,9 @@ class Ingesting:
 
     def push(self, session: int, entries: Sequence[str]) -> int:
         """Queue `entries`; how many entries were dropped for it. Raises as `backlog`."""
-        dropped = self.backlog(session).push(entries)
+        if session not in self._feeds:
+            self._feeds[session] = _Feed(self._empty(session))
+        dropped = self._feeds[session].backlog.push(entries)
         self._look_at(session)
         return dropped
 
@@ -135,11 +138,9 @@ class Ingesting:
         self._due.add(session)
         self._news.set()
 
-    def _feed(self, session: int) -> _Feed:
-        head = self._book.live(session)
-        if session not in self._feeds:
-            self._feeds[session] = _Feed(Backlog(head.feed.taken, head.feed.dropped))
-        return self._feeds[session]
+    def _empty(self, session: int) -> Backlog:
+        feed = self._book.live(session).feed
+        return Backlog(feed.taken, feed.dropped)
 
     def _forget(self, session: int | None) -> None:
         if session is not None:
@@ -206,9 +207,7 @@ class Ingesting:
 
     async def _drop(self, session: int, feed: _Feed) -> None:
         """Nothing of the batch can be ingested: say so, and go on with the next."""
-        batch, feed.batch = feed.batch, None
-        if batch is None:
-            return
+        batch, feed.batch = feed.batch or feed.backlog.take(), None
         feed.backlog.lose(len(batch.entries))
         try:
             async with self._book.writing(session) as state:
