@@ -153,6 +153,24 @@ def test_who_does_not_read_a_socket_is_let_go(tmp_path):
     run(tmp_path, story)
 
 
+def test_a_session_that_goes_while_its_socket_comes(tmp_path):
+    async def story(house):
+        session = await house.cases.feeds.open("feed", None, False)
+        target, told = found(house.cases, "feed"), []
+        await house.cases.feeds.delete(session)
+
+        async def receive():
+            return {"type": "websocket.disconnect"}
+
+        async def send(message):
+            told.append(message)
+
+        await FeedSocket(receive, send, house.cases, target).run()
+        assert told == [{"type": "websocket.close"}]
+
+    run(tmp_path, story)
+
+
 EVENTS_SCOPE = {"type": "http", "method": "GET", "path_params": {"session": "feed"}}
 
 

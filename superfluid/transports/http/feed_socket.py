@@ -55,7 +55,11 @@ class FeedSocket:
         self._changed = trio.Event()
 
     async def run(self) -> None:
-        events = self._cases.feeds.subscribe(self._target.session)
+        try:
+            events = self._cases.feeds.subscribe(self._target.session)
+        except Refusal:  # erased since it was found
+            await self._close()
+            return
         async with trio.open_nursery() as writing:
             writing.start_soon(self._write)
             async with trio.open_nursery() as talking:
@@ -68,6 +72,9 @@ class FeedSocket:
                 writing.cancel_scope.cancel()
         if self._left:
             return
+        await self._close()
+
+    async def _close(self) -> None:
         await self._send({"type": "websocket.close"})
         with trio.move_on_after(FAREWELL):
             while not self._left:
