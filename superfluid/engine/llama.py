@@ -61,7 +61,7 @@ def open_llama(load: Load, threads: int, progress: Callable[[float], bool]) -> L
         stack.callback(c.llama_free, context)
         if not c.llama_get_memory(context) or c.llama_model_has_encoder(model):
             raise LoadError(f"{load.model}: keeps no KV, so it is no model for conversations")
-        return LlamaBackend(model, context, stack.pop_all())
+        return LlamaBackend(model, context, stack.pop_all(), exact_kv=not load.kv_type)
 
 
 def _load_model(load: Load, progress: Callable[[float], bool]) -> Any:
@@ -186,12 +186,12 @@ class LlamaSampler:
 class LlamaBackend:
     """A model and its context. Make it with `open_llama`."""
 
-    def __init__(self, model: Any, context: Any, stack: ExitStack) -> None:
+    def __init__(self, model: Any, context: Any, stack: ExitStack, *, exact_kv: bool) -> None:
         self._stack = stack
         self._context = context
         self._vocabulary = c.llama_model_get_vocab(model)
         self._memory = c.llama_get_memory(context)
-        self._traits = _traits(model, context, self._vocabulary)
+        self._traits = _traits(model, context, self._vocabulary, exact_kv)
         self._batch = _Batch(self._traits.batch, self._traits.sequences)
 
     @property
@@ -334,7 +334,7 @@ class _Batch:
         return self._batch
 
 
-def _traits(model: Any, context: Any, vocabulary: Any) -> Traits:
+def _traits(model: Any, context: Any, vocabulary: Any, exact_kv: bool) -> Traits:
     lines = _LOG.lines()
     per_sequence = int(c.llama_n_ctx_seq(context))
     sequences = int(c.llama_n_seq_max(context))
@@ -351,7 +351,8 @@ def _traits(model: Any, context: Any, vocabulary: Any) -> Traits:
         window=window,
         recurrent=recurrent,
         swa_full=_SWA_FULL,
-        shifts=not recurrent and (not window or _SWA_FULL) and _rotates(model, context),
+        # Quantised keys are rounded again by every shift: after a hundred, answers are wrong.
+        shifts=exact_kv and not recurrent and (not window or _SWA_FULL) and _rotates(model, context),
         devices=device_names(),
         gpu_layers=gpu_layers,
         model_bytes=int(c.llama_model_size(model)),

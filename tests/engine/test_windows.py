@@ -22,7 +22,8 @@ def vocabulary():
 class Feed:
     """A session with a front that stays and lines of data in a window, which are evicted by shifts alone."""
 
-    def __init__(self, running, vocabulary, front):
+    def __init__(self, running, vocabulary, front, shifts):
+        self.shifts = shifts
         self.running = running
         self.vocabulary = vocabulary
         self.front = self.tokens(front)
@@ -37,7 +38,7 @@ class Feed:
         return [*self.front, *(token for line in self.lines for token in line)]
 
     def push(self, text):
-        """Take a line in: everything else has to come warm."""
+        """Take a line in: everything else has to come warm, where the model can shift."""
         line = self.tokens(text)
         while sum(map(len, self.lines)) + len(line) > WINDOW:
             self.running.send(Shift(1, len(self.front), len(self.lines.pop(0))))
@@ -45,7 +46,10 @@ class Feed:
         held = self.stream
         self.lines.append(line)
         reply = self.running.generate(1, self.stream, 0)
-        assert not self.evictions or (reply.warm, reply.prefilled) == (len(held), len(line))
+        assert reply.warm + reply.prefilled == len(self.stream)
+        if self.evictions:
+            moved = reply.warm < len(self.front) + len(self.lines[0])
+            assert moved if not self.shifts else reply.warm == len(held)
 
     def ask(self, text):
         reply = self.running.generate(2, self.stream + self.tokens(text), 5, options=ASKING)
@@ -57,7 +61,9 @@ class Feed:
 @pytest.mark.parametrize("kv_type", [0, 1], ids=["f16", "q8_0"])
 def test_what_stays_and_what_came_last_are_both_known(vocabulary, kv_type):
     with worker(context=512, lanes=1, spare=1, kv_type=kv_type) as running:
-        feed = Feed(running, vocabulary, "The secret word is banana. Everyone knows the secret word is banana.\n")
+        feed = Feed(
+            running, vocabulary, "The secret word is banana. Everyone knows the secret word is banana.\n", not kv_type
+        )
         number = 0
         while feed.evictions < EVICTIONS:
             number += 1
