@@ -16,7 +16,7 @@ from superfluid_cli.push.outbox import MOST_ENTRIES
 from tests.cli.conftest import Ran
 from tests.cli.fake_feed import NAME, SESSION, Disk, FakeFeed
 from tests.cli.fake_server import DEADLINE
-from tests.cli.processes import PROGRAM, run
+from tests.cli.processes import PROGRAM, read_until, run
 
 Env = dict[str, str]
 Cli = Callable[..., Ran]
@@ -175,6 +175,18 @@ def test_a_daemon_that_dies_while_nothing_comes(socket_path: Path, env: Env, dis
         with FakeFeed(socket_path, disk) as feed:
             feed.wait_for(requests.Push)
             assert list(feed.queue) == ["only"]
+            process.stdin.close()
+            assert process.wait(DEADLINE) == 0
+
+
+def test_a_daemon_that_dies_is_missed_at_once(socket_path: Path, env: Env, disk: Disk) -> None:
+    with start([NAME], env) as process:
+        assert process.stdin is not None
+        with FakeFeed(socket_path, disk) as feed:
+            feed.wait_for(requests.FeedState)
+        assert b"looking for it again" in read_until(process.stderr, b"\n")
+        with FakeFeed(socket_path, disk):
+            assert b"connected again" in read_until(process.stderr, b"\n")
             process.stdin.close()
             assert process.wait(DEADLINE) == 0
 

@@ -12,7 +12,7 @@ from superfluid.protocol import records, requests, responses
 from superfluid.protocol.feed_responses import Connected, DataUpdated, FlashReady
 from superfluid_cli.client import ServerSaid
 from tests.cli.processes import PROGRAM
-from tests.support.daemon import DEADLINE, FAKE, GREEDY, Daemon, tokens_of
+from tests.support.daemon import DEADLINE, FAKE, GREEDY, Daemon, create, say, tokens_of
 from tests.web.server import fake
 
 NAMES = (f"feed-{number}" for number in itertools.count())
@@ -199,7 +199,7 @@ def test_a_question_that_makes_no_sense(client, feed):
 
 
 def test_who_hangs_up_asks_no_more(tmp_path):
-    with Daemon(tmp_path, worker_argv=fake(delay_us=2000)) as daemon, daemon.client() as client:
+    with Daemon(tmp_path, worker_argv=fake(delay_us=2000), max_batch=1) as daemon, daemon.client() as client:
         feed = opened(client).session
         push(client, feed, "a")
         ingested(client, feed, 1)
@@ -208,6 +208,20 @@ def test_who_hangs_up_asks_no_more(tmp_path):
             assert "busy" in refusal(client, question(feed)) or "generating" in refusal(client, question(feed))
         while state(client, feed).busy:
             pass
+        # Also where it still waits for its turn, behind one that goes on for long.
+        with daemon.client() as talker, daemon.client() as leaver:
+            chat = create(talker)
+            talker.ask(requests.SetQos(chat, 0, False), responses.Committed)
+            say(talker, chat, "Go on.")
+            next(talker.generate(chat, 1500))
+            leaver._send(question(feed))
+            while not state(client, feed).busy:
+                pass
+            leaver.close()
+            while state(client, feed).busy:
+                pass
+            running = client.ask(requests.Status(), responses.StatusReport).running
+            assert [lane.session for lane in running] == [chat]
         *_, answer = client.question(question(feed, max_tokens=2))
         assert answer.completion_tokens == 2
 
