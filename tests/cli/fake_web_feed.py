@@ -110,7 +110,7 @@ class FakeWebFeed:
                 told = {"taken": self.disk.taken, "run": self._run, "base": self._base}
                 told |= {"total_pushed": self._total, "total_dropped": 0}
                 own = {"superfluid": told} if self._tells else {}
-                self._answer(connection, 200, {"id": NAME, "object": "session", **own})
+                self._answer(connection, 200, {"id": NAME, "object": "session", "window": 512, **own})
         except OSError:
             return
 

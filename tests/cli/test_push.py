@@ -346,9 +346,12 @@ def test_create(socket_path: Path, env: Env, disk: Disk) -> None:
     with FakeFeed(socket_path, disk) as feed:
         for _ in range(2):
             arguments = ["push", NAME, "--create", "--window", "512", "--pre-decode", "--wait", "a"]
-            assert run(arguments, env).returncode == 0
+            ran = run(arguments, env)
+            assert (ran.returncode, ran.stderr) == (0, "")
+        ran = run(["push", NAME, "--create", "--window", "99", "--wait", "b"], env)
+        assert (ran.returncode, ran.stderr) == (0, "the session is there already, window 512\n")
     assert [it for it in feed.seen if isinstance(it, requests.Open)] == [requests.Open(NAME, 512, True)]
-    assert disk.entries == ["a", "a"]
+    assert disk.entries == ["a", "a", "b"]
 
 
 def test_acknowledgements_as_json(socket_path: Path, env: Env, disk: Disk) -> None:

@@ -288,6 +288,15 @@ def test_a_push_outlives_its_daemons(tmp_path, over):
         daemon.close()
 
 
+def test_many_pushes_make_one_session(daemon, client):
+    name = next(NAMES)
+    arguments = [*PROGRAM, "push", name, "--create", "--wait", "--socket", str(daemon.socket), "line"]
+    pushes = [subprocess.Popen(arguments, stdin=subprocess.DEVNULL) for _ in range(4)]
+    assert [push.wait(DEADLINE) for push in pushes] == [0] * 4
+    session = client.ask(requests.Resolve(name), responses.Resolved).session
+    assert entries(client, session) == ["line"] * 4
+
+
 def _write(pipe, lines):
     with os.fdopen(os.dup(pipe.fileno()), "wb") as stream:
         stream.write("\n".join(lines).encode())

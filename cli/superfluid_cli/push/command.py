@@ -14,7 +14,9 @@ from urllib.parse import urlsplit
 import typer
 
 from superfluid.protocol import requests, responses
+from superfluid.protocol.refusals import NameTaken
 from superfluid_cli import http_flags, options, terminal, values
+from superfluid_cli.client import Client
 from superfluid_cli.exits import CliError, Exit, NoDaemon, ServerSaid, UsageError
 from superfluid_cli.push.ends import End, SocketEnd
 from superfluid_cli.push.lines import LONGEST
@@ -139,6 +141,8 @@ def push(
         terminal.note("the rest of the input was not read")
     if printer.broken:
         raise BrokenPipeError
+    if terminal.on_terminal(sys.stderr):
+        terminal.note(terminal.dim(f"{_counted(pump.outbox.acknowledged)} accepted", sys.stderr))
     return code
 
 
@@ -177,8 +181,8 @@ def _connector(
         from superfluid_cli.push.web_end import Server, WebEnd
 
         server = Server(url, key)
-        if making is not None:
-            server.create(session.name, making.window, making.pre_decode)
+        if making is not None and not server.create(session.name, making.window, making.pre_decode):
+            _tell_apart(making, server.ask("GET", server.session(session.name)).get("window"))
         return lambda: WebEnd(server, session.name)
     if making is not None:
         _create(session.name, socket, making)
@@ -188,11 +192,26 @@ def _connector(
 def _create(name: str, socket: Path | None, making: Making) -> None:
     with options.connect(socket) as client:
         try:
-            client.ask(requests.Resolve(name), responses.Resolved)
+            there = client.ask(requests.Resolve(name), responses.Resolved).session
+            _tell_apart(making, client.ask(requests.FeedState(there), responses.Feed).feed.window)
         except ServerSaid as refusal:
             if refusal.code is not Exit.NO_SESSION:
                 raise
-            client.ask(requests.Open(name, making.window, making.pre_decode), responses.Opened)
+            _open(client, name, making)
+
+
+def _open(client: Client, name: str, making: Making) -> None:
+    try:
+        client.ask(requests.Open(name, making.window, making.pre_decode), responses.Opened)
+    except ServerSaid as refusal:
+        if str(refusal) != str(NameTaken(name)):  # another push may have made it a moment ago
+            raise
+
+
+def _tell_apart(making: Making, window: int | None) -> None:
+    """The session is there already: say so where it is not what was asked for."""
+    if making.window is not None and making.window != window:
+        terminal.note(f"the session is there already, {'without a window' if window is None else f'window {window}'}")
 
 
 class _Printer:

@@ -100,8 +100,8 @@ class Server:
         finally:
             connection.close()
 
-    def create(self, name: str, window: int | None, pre_decode: bool) -> None:
-        """Make a session, unless it is there already."""
+    def create(self, name: str, window: int | None, pre_decode: bool) -> bool:
+        """Make a session; False where it is there already."""
         asked: dict[str, Any] = {"id": name, "pre_decode": pre_decode}
         if window is not None:
             asked["window"] = window
@@ -110,6 +110,8 @@ class Server:
         except Refused as refusal:
             if refusal.status != CONFLICT:
                 raise
+            return False
+        return True
 
 
 class WebEnd:
