@@ -8,7 +8,7 @@ import trio
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.served import ServedModel
-from superfluid.protocol.records import Event, EventBody, Forked, GenParams, Rebased, RebaseEdit, Span
+from superfluid.protocol.records import Drop, Event, EventBody, Forked, GenParams, Rebased, RebaseEdit, Span
 from superfluid.protocol.refusals import ProtocolRefusal
 from superfluid.sessions import decide
 from superfluid.sessions.rebase import rebase
@@ -63,7 +63,10 @@ class Branching:
         start = edits[0].from_
         child = await self._child(parent, start)
         first = self._first(child, Rebased(parent.id, start, params, edits))
-        later = await self._book.read(parent.id, start, parent.events)
+        last = edits[-1]
+        # Of a feed, what is left out at the end may be far longer than what stays.
+        stop = last.from_ if isinstance(last, Drop) and last.to == parent.events else parent.events
+        later = [event async for event in self._book.backlog(parent.id, start, stop)]
         now = self._book.now_ms()
         # Rendering and folding a long history takes a while: in a thread, on a state that nobody else has.
         rest = await trio.to_thread.run_sync(rebase, child, later, edits, now, _Rendering(self._model))

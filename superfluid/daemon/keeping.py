@@ -14,7 +14,7 @@ from superfluid.daemon.generating import Generating
 from superfluid.daemon.parked_files import ParkedFiles
 from superfluid.protocol.codes import PurgeMode
 from superfluid.protocol.records import Event, EventBody, Purged, ToolExpired
-from superfluid.protocol.refusals import ErasurePending, NotQuiet, SessionPurged
+from superfluid.protocol.refusals import ErasurePending, NotQuiet, ReplyTooLong, SessionPurged
 from superfluid.sessions import decide
 from superfluid.sessions.state import SessionState
 
@@ -116,6 +116,13 @@ class Keeping:
             for session in sorted(sessions)
         }
 
+    async def _inherited(self, child: int) -> tuple[Event, ...]:
+        """What a child has of its parent; none of it where no frame holds that much: the log has it all the same."""
+        try:
+            return await self._book.read(child, 0, self._book.heads.live(child).own_from)
+        except ReplyTooLong:
+            return ()
+
     async def _erase(
         self,
         turns: AsyncExitStack,
@@ -128,7 +135,7 @@ class Keeping:
         children = self._book.heads.children(session) if mode is PurgeMode.REROOT else ()
         rerooted = []
         for child, state in (await self._take_turns(turns, children)).items():
-            inherited = await self._book.read(child, 0, self._book.heads.live(child).own_from)
+            inherited = await self._inherited(child)
             rerooted.append(Draft(state, (decide.reroot(session, inherited),)))
         purged = [Draft(states[target], _last_words(states[target], mode)) for target in targets]
         return await self._book.purge(purged, rerooted)

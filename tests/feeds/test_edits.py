@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from superfluid.protocol import records
 from superfluid.protocol.codes import PurgeMode, Role
 from superfluid.protocol.records import Drop, Replace
+from superfluid.protocol.refusals import ReplyTooLong
 from tests.feeds.house import House, ask, run
 from tests.feeds.test_asking import WHAT
 from tests.sessions.reference import Reference
@@ -24,7 +27,8 @@ async def fed(house: House, *batches: tuple[str, ...], window: int | None = None
 
 
 async def batch_events(house: House, session: int) -> list[int]:
-    return [e.event_id for e in await house.book.read(session, 0) if isinstance(e.body, records.Ingested)]
+    events = house.book.backlog(session, 0, (await house.state(session)).events)
+    return [event.event_id async for event in events if isinstance(event.body, records.Ingested)]
 
 
 def test_a_batch_left_out_is_as_if_it_had_never_come(tmp_path):
@@ -91,5 +95,29 @@ def test_a_fork_outlives_the_feed_that_it_came_from(tmp_path):
         report = await house.settled(early)
         assert report.data_version == before.feed.version + 1
         assert (await house.state(early)).feed.tokens <= 120
+
+    run(tmp_path, story)
+
+
+@pytest.mark.heavy
+def test_a_feed_whose_log_no_frame_holds(tmp_path):
+    async def story(house: House):
+        entries = tuple(f"{number} " + "word " * 400 for number in range(4000))
+        session = await fed(house, lines(0, 3), *[entries] * 9, window=450)
+        events = await batch_events(house, session)
+        with pytest.raises(ReplyTooLong):
+            await house.book.read(session, 0)
+        trimmed = await house.cases.branching.trim(session, events[1])
+        assert (await house.state(trimmed)).tokens == (await house.state(await fed(house, lines(0, 3)))).tokens
+        edited = await house.cases.branching.rebase(session, (Drop(events[0], events[0] + 1),), None)
+        assert (await house.state(edited)).feed.taken == 9 * 4000
+        fork = await house.cases.branching.fork(session, events[-1] + 1, None)
+        before = await house.state(fork)
+        await house.cases.keeping.purge(session, 0, PurgeMode.REROOT)
+        house.book._states.clear()
+        after = await house.state(fork)
+        assert (after.tokens, after.feed.entries) == (before.tokens, before.feed.entries)
+        house.cases.feeds.push(fork, lines(0, 2))
+        assert (await house.settled(fork)).taken == 3 + 9 * 4000 + 2
 
     run(tmp_path, story)
