@@ -185,7 +185,7 @@ class Book:
     async def commit_new(self, child: SessionState, events: tuple[Event, ...]) -> None:
         """A session that was just made: `events` are its own records, applied to `child` already."""
         head = first_head(child, events[0].ts_unix_ms)
-        change = Change(head, events, snapshot.dump(child) if len(events) >= snapshot.EVERY else None)
+        change = Change(head, events, snapshot.dump(child) if snapshot.due((0, 0), child) else None)
         await self._off_loop(self._writing, self._write, [change])
         self.heads.put(head)
         self._current_epoch.add(child.id)
@@ -257,7 +257,7 @@ class Book:
         after = state.copy()  # until the transaction returns, nobody may see it
         for event in events:
             after.apply(event)
-        due = state.events // snapshot.EVERY != after.events // snapshot.EVERY
+        due = snapshot.due((state.events, state.ever), after)
         head = self.heads.live(state.id).after(after) if not after.purged else self._tombstone(after)
         return Change(head, events, snapshot.dump(after) if due and not after.purged else None), draft
 

@@ -22,6 +22,9 @@ from superfluid.sessions.state import SessionState, Tail
 EVERY = 1000
 """Records between two snapshots of a session."""
 
+TOKENS = 1 << 18
+"""Tokens put on the input between two; a record of data may bring thousands."""
+
 VERSION = 2
 
 
@@ -106,6 +109,12 @@ class _Snapshot:
     said: tuple[_Said, ...]
     turns: U64
     feed: _Feed
+
+
+def due(before: tuple[int, int], state: SessionState) -> bool:
+    """Whether folding has got much longer since there were so many events, and tokens ever."""
+    events, ever = before
+    return state.events // EVERY != events // EVERY or state.ever // TOKENS != ever // TOKENS
 
 
 def dump(state: SessionState) -> bytes:

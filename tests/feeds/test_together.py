@@ -78,10 +78,20 @@ class Life:
             await trio.sleep(dice.choice([0.02, 0.05]))
 
 
-@pytest.mark.parametrize(
-    "seed", [1, 2, pytest.param(3, marks=pytest.mark.heavy), pytest.param(4, marks=pytest.mark.heavy)]
-)
-def test_a_busy_feed(tmp_path, seed):
+HEAVY = [
+    pytest.param(seed, engine, lanes, marks=pytest.mark.heavy)
+    for seed, engine, lanes in [
+        (3, "", 4),
+        (4, "", 1),
+        (5, "window=48,", 4),
+        (6, "recurrent=1,", 4),
+        (7, "recurrent=1,", 1),
+    ]
+]
+
+
+@pytest.mark.parametrize(("seed", "engine", "lanes"), [(1, "", 4), (2, "window=48,", 2), *HEAVY])
+def test_a_busy_feed(tmp_path, seed, engine, lanes):
     async def story(house: House):
         session = await house.cases.feeds.open("busy", 160, True)
         await house.cases.flashing.add(session, "what now?", 4)
@@ -113,4 +123,5 @@ def test_a_busy_feed(tmp_path, seed):
         assert any(event.body.evicted for event in events if isinstance(event.body, records.Ingested))
         assert sum(message.role == Role.ASSISTANT for message in state.said) > 0
 
-    run(tmp_path, story, worker_argv=(*FAKE, "delay_us=100,end_every=12"), max_context=2048)
+    argv = (*FAKE, f"{engine}delay_us=100,end_every=12")
+    run(tmp_path, story, worker_argv=argv, max_context=2048, max_batch=lanes)
