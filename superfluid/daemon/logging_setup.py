@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import logging.handlers
 import os
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 
 from superfluid.protocol.refusals import BadLogDirective
 
@@ -17,6 +20,8 @@ LEVELS = {
     "error": logging.ERROR,
     "off": logging.CRITICAL + 10,
 }
+
+_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 FILE_BYTES, FILES = 8 << 20, 3
 
@@ -69,13 +74,33 @@ def open_log(path: Path, levels: dict[str, int]) -> logging.Handler:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
     handler = _PrivateFile(path, maxBytes=FILE_BYTES, backupCount=FILES, encoding="utf-8", errors="replace")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s %(message)s"))
+    handler.setFormatter(Textless("%(asctime)s %(levelname)-7s %(name)s %(message)s"))
     logger = logging.getLogger("superfluid")
     logger.addHandler(handler)
     logger.propagate = False
     set_levels(levels)
     logging.raiseExceptions = False  # a full disk must not end the daemon for the sake of its log
     return handler
+
+
+class Textless(logging.Formatter):
+    """Writes exceptions by kind and place: what they say may hold the text of a session, or a token (decision 40)."""
+
+    def formatException(self, ei: _ExcInfo) -> str:
+        return "".join(_places(ei[1])).rstrip("\n") if ei[1] is not None else ""
+
+
+def _places(fault: BaseException) -> Iterator[str]:
+    before = fault.__cause__ if fault.__suppress_context__ else fault.__context__
+    if before is not None:
+        yield from _places(before)
+        yield "then\n"
+    yield from traceback.format_tb(fault.__traceback__)
+    yield f"{type(fault).__name__}\n"
+    if isinstance(fault, BaseExceptionGroup):
+        for one in fault.exceptions:
+            yield "of which\n"
+            yield from _places(one)
 
 
 class _PrivateFile(logging.handlers.RotatingFileHandler):

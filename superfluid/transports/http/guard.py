@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hmac
 import logging
-import traceback
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -48,13 +47,8 @@ class Guard:
                     await self._let_in_socket(scope, receive, send)
                 else:
                     await self._let_in(scope, Exchange(receive, send))
-            except Exception as fault:
-                # The text of an exception may hold the text of a session: it is not logged.
-                _LOG.error(
-                    "a request failed: %s\n%s",
-                    type(fault).__name__,
-                    "".join(traceback.format_tb(fault.__traceback__)),
-                )
+            except Exception:
+                _LOG.exception("a request failed")
 
     async def _let_in(self, scope: Scope, exchange: Exchange) -> None:
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import traceback
 
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
@@ -40,11 +39,8 @@ class WebApp:
             else:
                 with self._activity:
                     await self._request(scope, Exchange(receive, send))
-        except Exception as fault:
-            # The text of an exception may hold the text of a session, or the token: it is not logged.
-            _LOG.error(
-                "a request failed: %s\n%s", type(fault).__name__, "".join(traceback.format_tb(fault.__traceback__))
-            )
+        except Exception:
+            _LOG.exception("a request failed")
 
     async def _request(self, scope: Scope, exchange: Exchange) -> None:
         try:
