@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import trio
 
 from superfluid.daemon.book import Book
-from superfluid.daemon.conversing import FAR_OVER, LAST_TICK, Reply
+from superfluid.daemon.conversing import Reply
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.evaluating import Evaluating
 from superfluid.daemon.flashing import Flashing
@@ -23,7 +23,7 @@ from superfluid.daemon.served import ServedModel
 from superfluid.protocol.codes import Qos
 from superfluid.protocol.feed_responses import Answer
 from superfluid.protocol.records import GenParams
-from superfluid.protocol.refusals import OverWindow, ProtocolRefusal
+from superfluid.protocol.refusals import ProtocolRefusal
 from superfluid.protocol.ticks import LaneOptions
 from superfluid.protocol.wire import single
 from superfluid.sessions import decide
@@ -151,7 +151,7 @@ class Asking:
 
     @asynccontextmanager
     async def _drawn(self, state: SessionState, question: Question) -> AsyncIterator[Reply]:
-        self._check_size(state, question.prompt)
+        self._model.check_length(len(question.prompt), before=len(state.tokens))
         await put_question(self._book, self._model, state, question.prompt)
         self._generating.check_room(len(state.tokens))
         limit = self._model.window if question.max_tokens is None else question.max_tokens
@@ -161,16 +161,7 @@ class Asking:
         try:
             yield Reply(generation, len(state.tokens), question.stops, self._generating.abandon)
         finally:
-            self._generating.abandon(generation)
-            # The lane ends with the tick under way; until then the state is its session.
-            with trio.move_on_after(LAST_TICK, shield=True):
-                await generation.ended.wait()
-
-    def _check_size(self, state: SessionState, prompt: str) -> None:
-        """Refuse what cannot fit by its length alone: tokenising it would take minutes. Raises OverWindow."""
-        least = len(state.tokens) + len(prompt) // self._model.vocabulary.longest
-        if least > FAR_OVER * self._model.window:
-            raise OverWindow(least, self._model.window, counted=False)
+            await self._generating.see_off(generation)
 
 
 def _params(question: Question) -> GenParams:

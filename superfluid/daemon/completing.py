@@ -18,7 +18,6 @@ import trio
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.bucket import Bucket
-from superfluid.daemon.conversing import FAR_OVER, LAST_TICK
 from superfluid.daemon.generating import Generating
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.metrics import Metrics
@@ -28,7 +27,7 @@ from superfluid.model.fim import FimDialect
 from superfluid.model.text import TextStream
 from superfluid.protocol.codes import FimMode, Finish, Qos
 from superfluid.protocol.records import Appended, Generated, GenParams, Span
-from superfluid.protocol.refusals import OverWindow, ProtocolRefusal
+from superfluid.protocol.refusals import ProtocolRefusal
 from superfluid.protocol.responses import Completion, Throttled
 from superfluid.protocol.ticks import pack
 
@@ -100,9 +99,7 @@ class Completing:
 
     async def _prompt(self, dialect: FimDialect, prefix: str, suffix: str, mode: FimMode) -> Span:
         size, vocabulary = len(prefix) + len(suffix), self._model.vocabulary
-        least = size // vocabulary.longest
-        if least > FAR_OVER * self._model.window:  # counting the tokens would take minutes
-            raise OverWindow(least, self._model.window, counted=False)
+        self._model.check_length(size)
         if size <= INLINE:
             return dialect.prompt(vocabulary, prefix, suffix, mode)
         return await trio.to_thread.run_sync(dialect.prompt, vocabulary, prefix, suffix, mode)
@@ -117,10 +114,7 @@ class Completing:
                 with trio.move_on_at(deadline):
                     await _to_end(generation, dialect.ends)
             finally:
-                self._generating.abandon(generation)
-                # What the tick under way draws still belongs to the session: it stays until the lane is gone.
-                with trio.move_on_after(LAST_TICK, shield=True):
-                    await generation.ended.wait()
+                await self._generating.see_off(generation)
         if generation.refusal is not None:
             raise generation.refusal
         drawn = list(_drawn(generation))

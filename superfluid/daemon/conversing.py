@@ -21,19 +21,13 @@ from superfluid.model.channels import Channels
 from superfluid.model.stops import StopFinder
 from superfluid.protocol.codes import Channel, Finish, Qos, Role
 from superfluid.protocol.records import Appended, Generated, GenerationPrompt, GenParams, Message
-from superfluid.protocol.refusals import EmptySession, OverWindow, ProtocolRefusal
+from superfluid.protocol.refusals import EmptySession, ProtocolRefusal
 from superfluid.protocol.ticks import LaneOptions
 from superfluid.sessions import decide
 from superfluid.sessions.state import SessionState
 
-FAR_OVER = 2
-"""A text that must have so many times the tokens of the window is refused uncounted, by a lower bound."""
-
 _ANY = GenParams(0.0, 1.0, 0.0, 0, 0)
 """For prompts from which nothing is drawn."""
-
-LAST_TICK = 5.0
-"""Seconds that a session whose client has left stays for the tick under way; one takes a quarter of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +150,9 @@ class Conversing:
             try:
                 yield reply
             finally:
-                self._generating.abandon(generation)
                 if reply.whole:
                     self._replies.keep(reply.text, reply.drawn())
-                # What the tick under way draws still belongs to the session: it stays until the lane is gone.
-                with trio.move_on_after(LAST_TICK, shield=True):
-                    await generation.ended.wait()
+                await self._generating.see_off(generation)
 
     async def count(self, turns: tuple[Turn, ...]) -> int:
         """Tokens of the prompt that a reply to `turns` would be drawn from; it may be longer than the window.
@@ -187,13 +178,10 @@ class Conversing:
             self._book.pass_by(state, GenerationPrompt(opener))
 
     def _check_size(self, ask: Ask) -> None:
-        """Refuse what cannot fit by its length alone: tokenising it would take minutes. Raises OverWindow."""
         texts = [turn.text for turn in ask.turns or ()]
         if isinstance(ask.prompt, str):
             texts.append(ask.prompt)
-        least = max(len(texts), sum(len(text) for text in texts) // self.model.vocabulary.longest)
-        if least > FAR_OVER * self.model.window:
-            raise OverWindow(least, self.model.window, counted=False)
+        self.model.check_length(sum(map(len, texts)), messages=len(texts))
 
     async def _arranged(self, ask: Ask) -> tuple[Turn, ...]:
         """Late system messages keep their place, or go to the first where the template refuses them (decision 35)."""

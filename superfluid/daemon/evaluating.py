@@ -15,16 +15,15 @@ import trio
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
-from superfluid.daemon.conversing import LAST_TICK
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.generating import Generating
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.questions import put_opener, put_question
 from superfluid.daemon.served import ServedModel
-from superfluid.protocol.codes import Channel, Finish, Qos
+from superfluid.protocol.codes import Channel, Finish
 from superfluid.protocol.feed_responses import FlashReady
 from superfluid.protocol.records import Event, FlashAnswered, Generated, GenParams, Ingested, span_of
-from superfluid.protocol.refusals import QueueFull, Refusal, SessionPurged, ShuttingDown
+from superfluid.protocol.refusals import Refusal
 from superfluid.protocol.ticks import LaneOptions
 from superfluid.sessions.state import SessionState
 
@@ -41,7 +40,7 @@ TRIES = 3
 """How often an evaluation begins again that failed, until something new happens to the session."""
 
 PAUSE = 1.0
-"""Seconds before it does, and before a full queue is tried again."""
+"""Seconds before it does."""
 
 Position = tuple[int, int]
 """What a session's input was: its data version, and the tokens that were ever put on it."""
@@ -67,6 +66,7 @@ class Evaluating:
 
     def __init__(self, book: Book, bus: Bus, room: EngineRoom, generating: Generating, model: ServedModel) -> None:
         bus.taps.append(self._committed)
+        bus.ends.append(self._forget)
         room.restarted.append(self._compute_again)
         self._book = book
         self._room = room
@@ -107,6 +107,12 @@ class Evaluating:
         for session in filter(self._cares, sessions):
             self._cold.add(session)
             self._again(session, 0)
+
+    def _forget(self, session: int | None) -> None:
+        if session is not None:
+            self.pause(session)
+            self._ready.pop(session, None)
+            self._cold.discard(session)
 
     def _cares(self, session: int) -> bool:
         head = self._book.heads.any(session)
@@ -192,7 +198,7 @@ class Evaluating:
     async def _warm(self, state: SessionState) -> None:
         """Have the KV of the session's input again, before anybody asks."""
         with self._book.passing(GREEDY, like=state) as asked:
-            generation = await self._admit(asked, 0, LaneOptions(), kv_session=state.id)
+            generation = await self._generating.admit_in_time(asked, 0, kv_session=state.id)
             if generation is not None:
                 await self._end_of(generation)
 
@@ -212,25 +218,11 @@ class Evaluating:
             except Refusal as refusal:  # it has an answer again when something has left the window
                 _LOG.info("a query over session %s is not evaluated: %s", work.state.id, refusal.code)
                 return
-            generation = await self._admit(asked, flash.max_tokens if flash is not None else 1)
+            limit = flash.max_tokens if flash is not None else 1
+            generation = await self._generating.admit_in_time(asked, limit, KEEPS_NOTHING)
             if generation is None:
                 return
             nursery.start_soon(self._follow, work, id, generation, stack.pop_all())
-
-    async def _admit(
-        self, asked: SessionState, limit: int, options: LaneOptions = KEEPS_NOTHING, kv_session: int | None = None
-    ) -> Generation | None:
-        """None where nobody needs it any more."""
-        while True:
-            try:
-                generation = self._generating.admit(asked, limit, Qos.BACKGROUND, options, kv_session=kv_session)
-            except QueueFull:
-                await trio.sleep(PAUSE)
-            except (SessionPurged, ShuttingDown):
-                return None
-            else:
-                generation.deltas.close()
-                return generation
 
     async def _follow(self, work: _Work, id: int | None, generation: Generation, resources: ExitStack) -> None:
         with resources:
@@ -255,9 +247,7 @@ class Evaluating:
         try:
             await generation.ended.wait()
         finally:
-            self._generating.abandon(generation)
-            with trio.move_on_after(LAST_TICK, shield=True):
-                await generation.ended.wait()
+            await self._generating.see_off(generation)
 
     def _keep_ready(self, state: SessionState, drawn: list[Generated], gap: float) -> None:
         tokens = [token for part in drawn for token in part.span]

@@ -13,7 +13,7 @@ from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.evaluating import Evaluating
-from superfluid.daemon.feed_events import FeedEvents, Follower
+from superfluid.daemon.feed_events import FeedEvents
 from superfluid.daemon.generating import Generating
 from superfluid.daemon.ingesting import Ingesting
 from superfluid.daemon.keeping import Keeping
@@ -35,6 +35,9 @@ from superfluid.sessions.state import SessionState
 
 GIVEN_NAME = "sess_"
 """What names begin with that the daemon gives."""
+
+LONGEST_ID = 20
+"""Digits of an id: more than 64 bits hold are none."""
 
 _PARAMS = GenParams()
 
@@ -68,6 +71,7 @@ class Feeds:
         """names that are being given"""
         self._used: dict[int, int] = {}
         """when sessions were last used, in unix milliseconds"""
+        self._since = book.now_ms()
         self._told: dict[int, int] = {}
         """the data versions that followers know"""
         self._run = secrets.randbits(63)
@@ -124,7 +128,7 @@ class Feeds:
 
     def resolve(self, key: str) -> int:
         """The living session of that name, or of that id where it is digits. Raises UnknownName, UnknownSession."""
-        if key.isascii() and key.isdigit():
+        if key.isascii() and key.isdigit() and len(key) <= LONGEST_ID:
             return self._book.live(int(key)).id
         session = self._book.heads.named(key)
         if session is None or session in self._book.fenced:
@@ -180,7 +184,7 @@ class Feeds:
         return tuple(
             session
             for session in self.ids()
-            if self._used.setdefault(session, self._book.now_ms()) < ms
+            if self._used.get(session, self._since) < ms
             and not self._room.in_flight.busy(session)
             and not self._ingesting.has_work(session)
             and not self._events.followed(session)
@@ -237,10 +241,10 @@ class Feeds:
         Raises UnknownSession, SessionPurged.
         """
         self.touch(session)
-        return self._follow(self._events.follow(session))
+        return self._follow(session)
 
-    async def _follow(self, follower: Follower) -> AsyncGenerator[FeedNews, None]:
-        session = follower.session
+    async def _follow(self, session: int) -> AsyncGenerator[FeedNews, None]:
+        follower = self._events.follow(session)  # here: who never takes an event leaves no follower behind
         try:
             state = await self._book.now(session)
             self._evaluating.refresh(state)
@@ -270,10 +274,11 @@ class Feeds:
             self._use(session)
         if isinstance(body, Ingested | Rewound) and body.version != self._told.get(session):
             self._told[session] = body.version
-            if self._events.followed(session):
-                pending = self._ingesting.backlog(session).pending
-                tokens = self._book.live(session).tokens
-                self._events.publish(session, DataUpdated(body.version, tokens, pending))
+            # Nothing here may raise, not even for a session that is about to be purged: the commit is under way.
+            head = self._book.heads.any(session)
+            if head is not None and self._events.followed(session):
+                pending = self._ingesting.pending(session)
+                self._events.publish(session, DataUpdated(body.version, head.tokens, pending))
 
     def _forget(self, session: int | None) -> None:
         if session is not None:

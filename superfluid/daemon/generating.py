@@ -13,15 +13,29 @@ from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.generation import Generation, Summary
 from superfluid.daemon.served import ServedModel
 from superfluid.model.channels import Channels
-from superfluid.protocol.codes import Finish
+from superfluid.protocol.codes import Finish, Qos
 from superfluid.protocol.records import EventBody, GenerationFingerprint, GenerationPrompt, GenParams
-from superfluid.protocol.refusals import EmptySession, NothingInFlight, OverWindow, SessionBusy, ShuttingDown
+from superfluid.protocol.refusals import (
+    EmptySession,
+    NothingInFlight,
+    OverWindow,
+    QueueFull,
+    SessionBusy,
+    SessionPurged,
+    ShuttingDown,
+)
 from superfluid.protocol.ticks import LaneOptions, pack
 from superfluid.scheduler.job import Job
 from superfluid.sessions import tooling
 from superfluid.sessions.state import SessionState
 
 _LOG = logging.getLogger("superfluid.generating")
+
+LAST_TICK = 5.0
+"""Seconds that a session whose client has left stays for the tick under way; one takes a quarter of a second."""
+
+PAUSE = 1.0
+"""Seconds before background work tries a full queue again."""
 
 
 class Generating:
@@ -134,6 +148,37 @@ class Generating:
         generation = Generation(job, splitter, self._room.metrics, live=live, ends=ends)
         self._room.submit(generation)
         return generation
+
+    async def admit_in_time(
+        self,
+        state: SessionState,
+        max_tokens: int,
+        options: LaneOptions = LaneOptions(),  # noqa: B008 - frozen
+        *,
+        kv_session: int | None = None,
+    ) -> Generation | None:
+        """As `admit`, of background work whose events nobody follows, once the queue has a place for it; None where
+        nobody needs it any more."""
+        while True:
+            try:
+                generation = self.admit(state, max_tokens, Qos.BACKGROUND, options, kv_session=kv_session)
+            except QueueFull:
+                await trio.sleep(PAUSE)
+            except (SessionPurged, ShuttingDown):
+                return None
+            else:
+                generation.deltas.close()
+                return generation
+
+    async def see_off(self, generation: Generation) -> None:
+        """Nobody waits for it any more: cancel what has not ended, and return once its lane is gone.
+
+        What the tick under way draws still belongs to its session, which has to stay until then, `LAST_TICK` seconds
+        at the most, also where the caller is cancelled.
+        """
+        self.abandon(generation)
+        with trio.move_on_after(LAST_TICK, shield=True):
+            await generation.ended.wait()
 
     def abandon(self, generation: Generation) -> None:
         """Nobody waits for it any more: cancel what has not ended."""

@@ -16,7 +16,6 @@ import trio
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus, Ended, Subscription
-from superfluid.daemon.conversing import LAST_TICK
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.generating import Generating
 from superfluid.daemon.generation import Generation
@@ -24,14 +23,12 @@ from superfluid.daemon.lines import lines_of
 from superfluid.daemon.questions import room_for_flashes
 from superfluid.daemon.served import ServedModel
 from superfluid.protocol import records
-from superfluid.protocol.codes import Finish, Qos
+from superfluid.protocol.codes import Finish
 from superfluid.protocol.records import Event, EventBody, GenParams, Ingested, span_of
 from superfluid.protocol.refusals import (
-    QueueFull,
     Refusal,
     SessionDamaged,
     SessionPurged,
-    ShuttingDown,
     StoreFailed,
     UnknownSession,
 )
@@ -45,7 +42,7 @@ _LOG = logging.getLogger("superfluid.ingesting")
 _GREEDY = GenParams(0.0, 1.0, 0.0, 0, 0)
 
 PAUSE = 1.0
-"""Seconds before a full queue or a full disk is tried again."""
+"""Seconds before a full disk is tried again."""
 
 PATIENCE = 1.0
 """Seconds that questions may hold up a batch; then it is computed beside them. It never is beside a generation."""
@@ -100,6 +97,10 @@ class Ingesting:
         """The session's queue, to look at. Raises UnknownSession, SessionPurged."""
         feed = self._feeds.get(session)
         return feed.backlog if feed is not None else self._empty(session)
+
+    def pending(self, session: int) -> int:
+        """How many entries wait."""
+        return self._feeds[session].backlog.pending if session in self._feeds else 0
 
     def has_work(self, session: int) -> bool:
         """Whether something waits, or is being ingested."""
@@ -207,14 +208,22 @@ class Ingesting:
 
     async def _drop(self, session: int, feed: _Feed) -> None:
         """Nothing of the batch can be ingested: say so, and go on with the next."""
-        batch, feed.batch = feed.batch or feed.backlog.take(), None
-        feed.backlog.lose(len(batch.entries))
+        batch = feed.batch = feed.batch or feed.backlog.take()
         try:
             async with self._book.writing(session) as state:
                 dropped = batch.dropped + len(batch.entries)
                 await self._book.commit_one(state, Ingested(state.feed.version + 1, (), (), 0, dropped))
+        except StoreFailed:
+            await trio.sleep(PAUSE)  # unsaid, it would hold up whoever counts: the batch is tried again
+            return
         except Refusal as refusal:
             _LOG.warning("session %s: that data was dropped is not noted: %s", session, refusal.code)
+        except Exception:
+            _LOG.exception("session %s: that data was dropped is not noted", session)
+        feed.batch = None
+        feed.backlog.lose(len(batch.entries))
+        for told in self.after_batch:
+            told(session)
 
     async def _next_batch(self, session: int, feed: _Feed) -> None:
         feed.patient_until = trio.current_time() + PATIENCE
@@ -228,7 +237,7 @@ class Ingesting:
         faults = 0
         while True:
             await self._free(session, feed)
-            plan = self._plan(await self._book.now(session), batch, lines)
+            plan = await self._plan(await self._book.now(session), batch, lines)
             computed = await self._compute(session, feed, plan)
             faults += computed is None
             if (computed or faults >= FAULTS) and await self._commit(session, feed, plan, computed is None):
@@ -257,9 +266,9 @@ class Ingesting:
         finally:
             self._bus.detach(subscription)
 
-    def _plan(self, state: SessionState, batch: Batch, lines: Sequence[Line]) -> _Plan:
+    async def _plan(self, state: SessionState, batch: Batch, lines: Sequence[Line]) -> _Plan:
         head, _ = self._model.data_frame(state)
-        reserve = max(self._limits.reserve, room_for_flashes(self._model, state))
+        reserve = max(self._limits.reserve, await room_for_flashes(self._model, state))
         body = decide_batch(state, lines, batch.dropped, head, replace(self._limits, reserve=reserve))
         leaving = body.evicted - sum(not entry.span for entry in body.entries)
         cuts = state.copy().feed.evict(leaving)
@@ -288,12 +297,12 @@ class Ingesting:
             return await self._prefill_now(session, feed, goal, state)
 
     async def _prefill_now(self, session: int, feed: _Feed, goal: SessionState, state: SessionState) -> bool | None:
-        subscription = self._bus.subscribe(session, provisional=False)
         with self._book.passing(_GREEDY, like=goal) as passing:
+            subscription = self._bus.subscribe(session, provisional=False)
             try:
-                feed.job = job = await self._admit(passing, session)
+                feed.job = job = await self._generating.admit_in_time(passing, 0, kv_session=session)
                 if job is None:
-                    return True
+                    return True  # nobody will need the KV
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._cancel_when_changed, subscription, job)
                     if self._has_to_wait(session, feed) or self._book.live(session).feed.ever != state.ever:
@@ -303,26 +312,11 @@ class Ingesting:
             finally:
                 self._bus.detach(subscription)
                 if feed.job is not None:
-                    self._generating.abandon(feed.job)
-                    with trio.move_on_after(LAST_TICK, shield=True):
-                        await feed.job.ended.wait()
+                    await self._generating.see_off(feed.job)
                 feed.job = None
         if job.summary is None:
             return None
         return job.summary.finish != Finish.CANCELLED
-
-    async def _admit(self, passing: SessionState, session: int) -> Generation | None:
-        """None where the daemon stops: nobody will need the KV."""
-        while True:
-            try:
-                job = self._generating.admit(passing, 0, Qos.BACKGROUND, kv_session=session)
-            except QueueFull:
-                await trio.sleep(PAUSE)
-            except ShuttingDown:
-                return None
-            else:
-                job.deltas.close()
-                return job
 
     async def _cancel_when_changed(self, subscription: Subscription, job: Generation) -> None:
         while not isinstance(message := await subscription.receive(), Ended):

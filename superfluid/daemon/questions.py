@@ -12,10 +12,10 @@ FRAME = 32
 """Tokens that a template puts around a question, at the most that was seen."""
 
 
-def room_for_flashes(model: ServedModel, state: SessionState) -> int:
+async def room_for_flashes(model: ServedModel, state: SessionState) -> int:
     """What the longest of the session's flash queries takes with its answer (decision 21)."""
     flashes = state.feed.flashes.values()
-    return max((FRAME + len(model.plain_now(flash.query)) + flash.max_tokens for flash in flashes), default=0)
+    return max([FRAME + len(await model.plain(flash.query)) + flash.max_tokens for flash in flashes], default=0)
 
 
 async def put_question(book: Book, model: ServedModel, state: SessionState, text: str) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import trio
 
 from superfluid.daemon.book import Book
-from superfluid.daemon.conversing import FAR_OVER
 from superfluid.daemon.served import ServedModel
 from superfluid.protocol.codes import Role
 from superfluid.protocol.records import EventBody, Message, Restored, Rewound, ToolExpired
-from superfluid.protocol.refusals import OverWindow, ProtocolRefusal
+from superfluid.protocol.refusals import ProtocolRefusal
 from superfluid.sessions.resending import Resumption, Sent, resume
 from superfluid.sessions.state import SessionState
 
@@ -56,10 +55,7 @@ class Draught:
 
         Late system messages keep their place, or go to the first where the template refuses them (decision 35).
         """
-        longest, window = self._model.vocabulary.longest, self._model.window
-        least = max(len(sent), sum(len(text) for _, text in sent) // longest)
-        if least > FAR_OVER * window:
-            raise OverWindow(least, window, counted=False)
+        self._model.check_length(sum(len(text) for _, text in sent), messages=len(sent))
         if all(role != Role.SYSTEM for role, _ in sent[1:]):
             await self._follow(resume(self.state, sent))
             return

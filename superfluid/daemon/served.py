@@ -16,9 +16,13 @@ from superfluid.model.tools import Tool
 from superfluid.model.vocabulary import Vocabulary
 from superfluid.protocol.codes import Role
 from superfluid.protocol.records import GenParams, Span
+from superfluid.protocol.refusals import OverWindow
 from superfluid.sessions.state import SessionState, Tail
 
 T = TypeVar("T")
+
+FAR_OVER = 2
+"""A text that must have so many times the tokens of the window is refused uncounted, by a lower bound."""
 
 INLINE = 4096
 """Characters rendered on the event loop; more go to a thread, since tokenising them may take a while."""
@@ -39,6 +43,15 @@ class ServedModel:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_plain", Tokenizer(self.vocabulary))
+
+    def check_length(self, characters: int, *, messages: int = 0, before: int = 0) -> None:
+        """Refuse what cannot fit by its length alone: tokenising it would take minutes. Raises OverWindow.
+
+        So many `characters`, in so many `messages`, of one token each at least, after `before` tokens.
+        """
+        least = before + max(messages, characters // self.vocabulary.longest)
+        if least > FAR_OVER * self.window:
+            raise OverWindow(least, self.window, counted=False)
 
     async def tokens(self, text: str) -> Span:
         """`text` as it stands, control tokens allowed (wire-facts 8.3)."""

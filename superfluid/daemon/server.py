@@ -212,7 +212,7 @@ def _use_cases(parts: _Parts, ready: Ready, book: Book, bus: Bus, room: EngineRo
         pinning=Pinning(book, room),
         reading=Reading(book, bus, room),
         tooling=Tooling(book, room),
-        turning=Turning(book, room, generating, model, evaluating),
+        turning=Turning(book, bus, room, generating, model, evaluating),
         watching=Watching(book, room, model.name, parts.file.path, time.monotonic()),
     )
 

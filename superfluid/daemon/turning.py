@@ -14,10 +14,11 @@ from contextlib import asynccontextmanager
 import trio
 
 from superfluid.daemon.book import Book
-from superfluid.daemon.conversing import LAST_TICK, Ask, Reply, Turn
+from superfluid.daemon.bus import Bus
+from superfluid.daemon.conversing import Ask, Reply, Turn
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.evaluating import GREEDY, Evaluating
-from superfluid.daemon.generating import Generating
+from superfluid.daemon.generating import LAST_TICK, Generating
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.resuming import Draught
 from superfluid.daemon.served import ServedModel
@@ -45,8 +46,15 @@ COMPLETED = (Finish.END_OF_TURN, Finish.LENGTH, Finish.GRAMMAR)
 
 class Turning:
     def __init__(
-        self, book: Book, room: EngineRoom, generating: Generating, model: ServedModel, evaluating: Evaluating
+        self,
+        book: Book,
+        bus: Bus,
+        room: EngineRoom,
+        generating: Generating,
+        model: ServedModel,
+        evaluating: Evaluating,
     ) -> None:
+        bus.ends.append(self._forget)
         self._book = book
         self._room = room
         self._generating = generating
@@ -73,10 +81,9 @@ class Turning:
                 try:
                     yield reply
                 finally:
-                    self._generating.abandon(generation)
-                    with trio.move_on_after(LAST_TICK, shield=True):
-                        await generation.ended.wait()
-                        if reply.stop is not None:
+                    await self._generating.see_off(generation)
+                    if reply.stop is not None and generation.ended.is_set():
+                        with trio.move_on_after(LAST_TICK, shield=True):
                             await self._cut_at_stop(session, reply.text)
                     if reply.finish in COMPLETED:
                         self._room.metrics.session_turns += 1
@@ -180,24 +187,26 @@ class Turning:
         if (older := self._warming.get(session)) is not None:
             older.cancel()
         self._warm.pop(session, None)
-        scope = self._warming[session] = trio.CancelScope()
         with self._book.passing(GREEDY, like=wanted) as asked:
             generation = self._generating.admit(asked, 0, Qos.BACKGROUND, kv_session=session)
             generation.deltas.close()
+            scope = self._warming[session] = trio.CancelScope()
             try:
                 with scope:
                     await generation.ended.wait()
             finally:
                 if self._warming.get(session) is scope:
                     del self._warming[session]
-                self._generating.abandon(generation)
-                with trio.move_on_after(LAST_TICK, shield=True):
-                    await generation.ended.wait()
+                await self._generating.see_off(generation)
         summary = generation.summary
         cancelled = scope.cancelled_caught or summary is None or summary.finish == Finish.CANCELLED
         if not cancelled:
             self._warm[session] = _digest(wanted)
         return generation, cancelled
+
+    def _forget(self, session: int | None) -> None:
+        if session is not None:
+            self._warm.pop(session, None)
 
     def _holds(self, state: SessionState, wanted: SessionState) -> bool:
         """Whether the session's KV is of all of `wanted`: warmed before, or on its own input. A last token that was

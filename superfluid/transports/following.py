@@ -25,32 +25,43 @@ class Following:
         self._cases = cases
         self._activity = activity
         self._send = send
-        self._scopes: dict[int, trio.CancelScope] = {}
+        self._waiting: dict[int, trio.CancelScope] = {}
+        """of each subscription, what waits for its next event"""
+        self._stopped: set[int] = set()
         self._next_id = FIRST_ID
 
     async def start(self, session: int, nursery: trio.Nursery) -> None:
         """Answer with Subscribed, and deliver in `nursery` from then on. Raises Refusal."""
         news = self._cases.feeds.subscribe(session)
         sub, self._next_id = self._next_id, self._next_id + 1
-        self._scopes[sub] = trio.CancelScope()
+        self._waiting[sub] = trio.CancelScope()
         await self._send(responses.Subscribed(sub))
         nursery.start_soon(self._deliver, sub, session, news)
 
     def stop(self, sub: int) -> bool:
         """End a subscription; False where there is none of that id."""
-        scope = self._scopes.get(sub)
-        if scope is not None:
-            scope.cancel()
-        return scope is not None
+        if sub not in self._waiting:
+            return False
+        self._stopped.add(sub)
+        self._waiting[sub].cancel()
+        return True
 
     async def _deliver(self, sub: int, session: int, news: AsyncGenerator[FeedNews, None]) -> None:
-        with self._activity, self._scopes[sub] as scope:
+        with self._activity:
             async with aclosing(news):
-                async for event in news:
+                while (event := await self._next(sub, news)) is not None:
                     await self._send(responses.FeedEvent(sub, event))
-        del self._scopes[sub]
-        reason = "unsubscribed" if scope.cancelled_caught else self._reason(session)
-        await self._send(responses.SubEnded(sub, reason))
+            reason = "unsubscribed" if sub in self._stopped else self._reason(session)
+            del self._waiting[sub]
+            self._stopped.discard(sub)
+            await self._send(responses.SubEnded(sub, reason))
+
+    async def _next(self, sub: int, news: AsyncGenerator[FeedNews, None]) -> FeedNews | None:
+        """None once it is over. Stopping cancels this wait alone: a frame that is half sent has to be sent whole."""
+        if sub not in self._stopped:
+            with trio.CancelScope() as self._waiting[sub]:
+                return await anext(news, None)
+        return None
 
     def _reason(self, session: int) -> str:
         """Why no more comes of a session."""
