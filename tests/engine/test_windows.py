@@ -57,18 +57,30 @@ class Feed:
         return b"".join(map(self.vocabulary.piece, reply.tokens)).decode()
 
 
+def lines():
+    number = 0
+    while True:
+        number += 1
+        yield f"Sensor {number % 7} in hall {number % 5} reads {number * 37 % 101} degrees.\n"
+
+
 @pytest.mark.heavy
-@pytest.mark.parametrize("kv_type", [0, 1], ids=["f16", "q8_0"])
-def test_what_stays_and_what_came_last_are_both_known(vocabulary, kv_type):
-    with worker(context=512, lanes=1, spare=1, kv_type=kv_type) as running:
-        feed = Feed(
-            running, vocabulary, "The secret word is banana. Everyone knows the secret word is banana.\n", not kv_type
-        )
-        number = 0
+def test_what_stays_and_what_came_last_are_both_known(vocabulary):
+    with worker(context=512, lanes=1, spare=1) as running:
+        front = "The secret word is banana. Everyone knows the secret word is banana.\n"
+        feed = Feed(running, vocabulary, front, shifts=True)
+        data = lines()
         while feed.evictions < EVICTIONS:
-            number += 1
-            feed.push(f"Sensor {number % 7} in hall {number % 5} reads {number * 37 % 101} degrees.\n")
+            feed.push(next(data))
         feed.push("The name of the dog is Rufus. Everyone knows the name of the dog is Rufus.\n")
         assert feed.evictions > EVICTIONS
         assert "banana" in feed.ask("The secret word is")
         assert "Rufus" in feed.ask("The name of the dog is")
+
+
+def test_quantised_keys_are_computed_again_and_not_rounded_again(vocabulary):
+    with worker(context=512, lanes=1, spare=1, kv_type=1) as running:
+        feed = Feed(running, vocabulary, "Sensors.\n", shifts=False)
+        data = lines()
+        while feed.evictions < 2:
+            feed.push(next(data))
