@@ -156,16 +156,29 @@ class Verbs(RuleBasedStateMachine):
     def cancel(self, data):
         self.ask("Cancel", session=self.some(data))
 
+    def branch(self, data, name, **fields):
+        """A new session, which may have to show at once what it has inherited."""
+        reply = self.ask(name, **fields)
+        goes_on = data.draw(st.booleans(), label="goes on")
+        if name_of(reply) == "Created" and goes_on:
+            child = reply["Created"]["session"]
+            self.ask("Inspect", session=child)
+            self.answer(child, 2)
+
+    def point(self, data, session):
+        """An event to cut at; often the end."""
+        low = within(data, 0, self.length(session) + 1, "at")
+        return self.length(session) if data.draw(st.booleans(), label="at the end") else low
+
     @rule(data=st.data(), params=st.none() | PARAMS)
     def fork(self, data, params):
         session = self.some(data)
-        at = within(data, 0, self.length(session) + 1, "at")
-        self.ask("Fork", session=session, at_event=at, params=params)
+        self.branch(data, "Fork", session=session, at_event=self.point(data, session), params=params)
 
     @rule(data=st.data())
     def trim(self, data):
         session = self.some(data)
-        self.ask("Trim", session=session, to_event=within(data, 0, self.length(session) + 1, "to"))
+        self.branch(data, "Trim", session=session, to_event=self.point(data, session))
 
     @rule(data=st.data(), params=st.none() | PARAMS, careful=st.booleans())
     def rebase(self, data, params, careful):
@@ -183,7 +196,7 @@ class Verbs(RuleBasedStateMachine):
             else:
                 edits.append({"Drop": fields})
             at = to if careful else 0
-        self.ask("Rebase", session=session, edits=edits, params=params)
+        self.branch(data, "Rebase", session=session, edits=edits, params=params)
 
     @rule(
         data=st.data(),
