@@ -236,20 +236,25 @@ class Verbs(RuleBasedStateMachine):
         request = pick(data, questions * 5 + [0, 3], "request")
         self.ask("RespondPermission", session=session, request_id=request, granted=granted)
 
-    @rule(data=st.data(), text=TEXTS | st.just("rain"))
-    def append_tool_result(self, data, text):
+    @rule(
+        data=st.data(),
+        ways=st.lists(st.sampled_from(["result", "result", "outcome", "cancel"]), min_size=1, max_size=3),
+        outcome=st.sampled_from([0, 1, 2, 2, 3]),
+        text=TEXTS | st.just("rain"),
+    )
+    def settle_a_call(self, data, ways, outcome, text):
+        """What may come for one call, and come again."""
         session = self.caller(data)
-        self.ask("AppendToolResult", session=session, call_id=self.call(data, session), content=text)
-
-    @rule(data=st.data(), outcome=st.integers(0, 3))
-    def append_tool_outcome(self, data, outcome):
-        session = self.caller(data)
-        self.ask("AppendToolOutcome", session=session, call_id=self.call(data, session), outcome=outcome, note="n")
-
-    @rule(data=st.data())
-    def request_tool_cancel(self, data):
-        session = self.caller(data)
-        self.ask("RequestToolCancel", session=session, call_id=self.call(data, session))
+        call = {"session": session, "call_id": self.call(data, session)}
+        for way in ways:
+            match way:
+                case "result":
+                    self.ask("AppendToolResult", **call, content=text)
+                case "outcome":
+                    self.ask("AppendToolOutcome", **call, outcome=outcome, note=text)
+                case _:
+                    self.ask("RequestToolCancel", **call)
+        self.ask("Ledger", session=session)
 
     @rule(data=st.data(), which=st.sampled_from(["OpenToolCalls", "Ledger", "Inspect", "Inspect"]))
     def look_at_one(self, data, which):
