@@ -20,7 +20,6 @@ from superfluid.protocol.refusals import (
     NothingInFlight,
     OverWindow,
     QueueFull,
-    SessionBusy,
     SessionPurged,
     ShuttingDown,
 )
@@ -81,14 +80,14 @@ class Generating:
             self.check_room(len(state.tokens))
             if max_tokens == 0:
                 return None
-            if self._room.in_flight.busy(session):
-                raise SessionBusy(session)
-            opening = self._opening(state)
-            if opening:
-                # With its place kept: what was refused for a full queue must not have left an opener.
-                with self._room.schedule.reserve():
-                    await self._book.commit_one(state, *opening)
-            return self.admit(state, max_tokens, state.qos, channels=self._model.channels)
+            # Busy from here on: no turn or question may begin while the opener is being committed.
+            with self._room.in_flight.claim(session):
+                opening = self._opening(state)
+                if opening:
+                    # With its place kept: what was refused for a full queue must not have left an opener.
+                    with self._room.schedule.reserve():
+                        await self._book.commit_one(state, *opening)
+                return self.admit(state, max_tokens, state.qos, channels=self._model.channels)
 
     def _opening(self, state: SessionState) -> list[EventBody]:
         """The records that come before the first draw. An opener that does not fit is not committed."""

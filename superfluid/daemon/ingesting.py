@@ -183,7 +183,7 @@ class Ingesting:
         """Ingest batch after batch; whatever goes wrong with a session goes wrong with it alone."""
         assert feed.scope is not None
         with feed.scope:
-            while self._has_work(feed):
+            while self._has_work(feed) and session not in self._book.fenced:
                 await self._try_batch(session, feed)
         feed.scope = None
         feed.ended.set()
@@ -197,8 +197,9 @@ class Ingesting:
         except StoreFailed:
             await trio.sleep(PAUSE)  # the disk is full, say: nothing of the batch is lost meanwhile
         except (UnknownSession, SessionPurged, SessionDamaged):
-            feed.batch = None
-            feed.backlog.take()
+            if session not in self._book.fenced:  # else it may stay after all, and goes on then
+                feed.batch = None
+                feed.backlog.take()
         except Refusal as refusal:
             _LOG.warning("session %s takes no data: %s", session, refusal.code)
             await self._drop(session, feed)

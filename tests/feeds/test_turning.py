@@ -7,6 +7,7 @@ from contextlib import aclosing
 import pytest
 import trio
 
+from superfluid.daemon.asking import Question
 from superfluid.daemon.conversing import Ask, Turn
 from superfluid.protocol import records
 from superfluid.protocol.codes import Finish, Role
@@ -19,7 +20,7 @@ from superfluid.protocol.refusals import (
     UnknownSession,
 )
 from tests.durability.house import fake
-from tests.feeds.house import House, assistant, run, system, user
+from tests.feeds.house import House, ask, assistant, run, system, user
 from tests.support.daemon import GREEDY
 
 LINES = tuple(f"tick {number} of the feed is worth {number * number}" for number in range(24))
@@ -372,3 +373,28 @@ def test_a_turn_and_a_newer_warming_cancel_a_warming(tmp_path):
             await house.cases.turning.warm(session, (Turn(Role.USER, "and " * 1100),))
 
     run(tmp_path, story, worker_argv=fake(delay_us=1000))
+
+
+def test_a_turn_is_refused_while_a_generation_is_only_beginning(tmp_path):
+    """The opener of a generation is being committed, and nothing of it runs yet."""
+
+    async def story(house: House) -> None:
+        session = await house.open()
+        await house.cases.appending.message(session, *HELLO)
+
+        async def generate() -> None:
+            async with house.cases.generating.generate(session, 8) as generation:
+                await generation.ended.wait()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(generate)
+            while not house.room.schedule.reserved:
+                await trio.lowlevel.checkpoint()
+            with pytest.raises(SessionBusy):
+                await house.turn(session, HELLO)
+            with pytest.raises(SessionBusy):
+                await ask(house, session, Question("what?"))
+        assert [body.finish for body in await _bodies(house, session, records.Generated)][-1] != Finish.OPEN
+        assert not await _bodies(house, session, records.Rewound)
+
+    run(tmp_path, story)
