@@ -16,6 +16,15 @@ from superfluid.sessions.decide import check_role
 
 _LOG = logging.getLogger("superfluid.dispatch")
 
+STREAMS = (
+    requests.Generate,
+    requests.Subscribe,
+    requests.Unsubscribe,
+    requests.Ask,
+    requests.FeedSubscribe,
+)
+"""Requests that are about more than one response."""
+
 
 async def answer(cases: UseCases, request: Request, bucket: Bucket) -> Response:
     """The response to a request that does not stream; a refusal becomes `Err`. `bucket` meters `Complete`."""
@@ -118,13 +127,7 @@ async def _answer(cases: UseCases, request: Request, bucket: Bucket) -> Response
             return responses.FlashGone(flash, await cases.flashing.remove(session, flash))
         case requests.Warm(session, turns):
             return await cases.turning.warm(session, tuple(Turn(check_role(role), text) for role, text in turns))
-        case (
-            requests.Generate()
-            | requests.Subscribe()
-            | requests.Unsubscribe()
-            | requests.Ask()
-            | requests.FeedSubscribe()
-        ):
+        case _ if isinstance(request, STREAMS):
             raise AssertionError("streams are the transport's own")
         case _:
             raise NotInThisBuild(type(request).__name__)

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from superfluid.daemon.flashing import DEFAULT_TOKENS
 from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol.refusals import BadName, Refusal, UnknownFlash
 from superfluid.transports.http import body, objects
@@ -18,9 +19,6 @@ from superfluid.transports.http.naming import NAME, Target, found
 from superfluid.transports.http.pushing import entries
 
 MOST_U64 = (1 << 64) - 1
-FLASH_TOKENS, LEAST_FLASH_TOKENS, MOST_FLASH_TOKENS = 32, 1, 256
-"""Length of an answer to a flash query where the request says nothing, and the limits to which it is brought."""
-
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -157,10 +155,10 @@ def _name(fields: Fields) -> str | None:
 
 
 def _flash_tokens(fields: Fields) -> int:
-    """Brought to its limits, never refused for them."""
+    """Any whole number: it is brought to its limits, and never refused for them."""
     value = fields.raw("max_tokens")
     if value is None:
-        return FLASH_TOKENS
+        return DEFAULT_TOKENS
     if not isinstance(value, int) or isinstance(value, bool):
         raise wrong("max_tokens", "a whole number", value)
-    return max(LEAST_FLASH_TOKENS, min(MOST_FLASH_TOKENS, value))
+    return value

@@ -17,7 +17,7 @@ from superfluid.protocol.refusals import ReplyTooLong
 from superfluid.protocol.requests import Request
 from superfluid.protocol.responses import Response
 from superfluid.transports.conversation import LARGE_REPLY, events_in
-from superfluid.transports.dispatch import answer
+from superfluid.transports.dispatch import STREAMS, answer
 from superfluid.transports.http.body import Gone
 from superfluid.transports.http.leaving import cancel_when_gone
 from superfluid.transports.web import bodies
@@ -27,32 +27,21 @@ from superfluid.transports.web.refusals import encoded, say
 async def rpc(cases: UseCases, bucket: Bucket, headers: Headers, receive: Receive, send: Send) -> None:
     """`bucket` meters completions. Raises Refused and `body.Gone`."""
     request = await bodies.read(headers, receive, _request)
+    response: Response
     if isinstance(request, requests.Complete | requests.Warm):
         response = await _unless_gone(receive, lambda: answer(cases, request, bucket))
+    elif isinstance(request, STREAMS):
+        name = type(request).__name__
+        response = responses.Err(
+            f"protocol: {name} streams, and this answers once; send it over the WebSocket (/web/ws), or generate "
+            "with server-sent events (/web/stream)"
+        )
     else:
-        response = await _response(cases, request, bucket)
+        response = await answer(cases, request, bucket)
     if isinstance(response, responses.Throttled):
         await say(send, 429, await encode(response), {"retry-after": str(-(-response.retry_after_ms // 1000))})
     else:
         await say(send, 200, await encode(response))
-
-
-async def _response(cases: UseCases, request: Request, bucket: Bucket) -> Response:
-    match request:
-        case (
-            requests.Generate()
-            | requests.Subscribe()
-            | requests.Unsubscribe()
-            | requests.Ask()
-            | requests.FeedSubscribe()
-        ):
-            name = type(request).__name__
-            return responses.Err(
-                f"protocol: {name} streams, and this answers once; send it over the WebSocket (/web/ws), or generate "
-                "with server-sent events (/web/stream)"
-            )
-        case _:
-            return await answer(cases, request, bucket)
 
 
 async def _unless_gone(receive: Receive, work: Callable[[], Awaitable[Response]]) -> Response:
