@@ -9,7 +9,7 @@ the same.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import trio
@@ -20,11 +20,11 @@ from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.generating import Generating
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.lines import lines_of
+from superfluid.daemon.planned import Plan, changes_input, planned
 from superfluid.daemon.questions import room_for_flashes
 from superfluid.daemon.served import ServedModel
-from superfluid.protocol import records
 from superfluid.protocol.codes import Finish
-from superfluid.protocol.records import Event, EventBody, GenParams, Ingested, span_of
+from superfluid.protocol.records import Event, GenParams, Ingested, span_of
 from superfluid.protocol.refusals import (
     Refusal,
     SessionDamaged,
@@ -45,10 +45,14 @@ PAUSE = 1.0
 """Seconds before a full disk is tried again."""
 
 PATIENCE = 1.0
-"""Seconds that questions may hold up a batch; then it is computed beside them. It never is beside a generation."""
+"""Seconds that foreground requests may hold up a batch. Then it is computed beside questions, and where turns follow
+one another without a pause, it is committed between two of them, and the next one computes it."""
 
 WAVES = 2
 """Batches under way for each lane: more would only fill the queue, in which people wait."""
+
+OVERTAKEN = 3
+"""How often turns may come between a batch and its commit before it is committed without having been computed."""
 
 FAULTS = 3
 """How often the computing may fail before a batch is committed without it."""
@@ -86,6 +90,7 @@ class Ingesting:
         self._news = trio.Event()
         self._resting = trio.Condition()
         self._places = trio.Semaphore(max(1, min(WAVES * room.schedule.lanes, room.schedule.max_waiting // 4)))
+        self.patience = PATIENCE
         self.after_batch: list[Callable[[int], None]] = []
         """are told of a session whose batch is durable"""
         room.in_flight.begun.append(self._give_way)
@@ -227,7 +232,7 @@ class Ingesting:
             told(session)
 
     async def _next_batch(self, session: int, feed: _Feed) -> None:
-        feed.patient_until = trio.current_time() + PATIENCE
+        feed.patient_until = trio.current_time() + self.patience
         await self._free(session, feed)
         if feed.batch is None:
             feed.batch = feed.backlog.take()
@@ -235,21 +240,29 @@ class Ingesting:
         head = self._book.live(session)
         room = self._limits.input - head.tokens
         lines = await lines_of(self._model, batch.entries, head.feed.window, room)
-        faults = 0
+        faults = overtaken = 0
         while True:
             await self._free(session, feed)
+            # A session that goes on and on leaves no time to compute; between two turns there is time to commit.
+            late = overtaken >= OVERTAKEN and trio.current_time() >= feed.patient_until
+            if late or faults >= FAULTS:
+                if await self._commit(session, feed, lambda state: self._plan(state, batch, lines), cold=True):
+                    return
+                continue
             plan = await self._plan(await self._book.now(session), batch, lines)
             computed = await self._compute(session, feed, plan)
             faults += computed is None
-            if (computed or faults >= FAULTS) and await self._commit(session, feed, plan, computed is None):
+            if computed and await self._commit(session, feed, plan.still):
                 return
+            overtaken += self._book.live(session).feed.ever != plan.state.ever
 
     async def _free(self, session: int, feed: _Feed) -> None:
         """Wait while the session generates, while a tool call is open, and, for a time, while it is asked."""
         in_flight = self._room.in_flight
         while True:
-            await trio.lowlevel.checkpoint()
             if (generation := in_flight.of_session(session)) is not None:
+                if generation.ended.is_set():  # and about to be released
+                    await trio.lowlevel.checkpoint()
                 await generation.ended.wait()
             elif in_flight.busy(session) and trio.current_time() < feed.patient_until:
                 with trio.move_on_at(feed.patient_until):
@@ -267,18 +280,14 @@ class Ingesting:
         finally:
             self._bus.detach(subscription)
 
-    async def _plan(self, state: SessionState, batch: Batch, lines: Sequence[Line]) -> _Plan:
+    async def _plan(self, state: SessionState, batch: Batch, lines: Sequence[Line]) -> Plan:
         head, _ = self._model.data_frame(state)
         reserve = max(self._limits.reserve, await room_for_flashes(self._model, state))
-        body = decide_batch(state, lines, batch.dropped, head, replace(self._limits, reserve=reserve))
-        leaving = body.evicted - sum(not entry.span for entry in body.entries)
-        cuts = state.copy().feed.evict(leaving)
-        grown = _after(state, replace(body, evicted=body.evicted - leaving))
-        return _Plan(state, body, cuts, grown, _after(state, body) if leaving else grown)
+        return planned(state, decide_batch(state, lines, batch.dropped, head, replace(self._limits, reserve=reserve)))
 
     # --- computing ------------------------------------------------------------------------------------------------
 
-    async def _compute(self, session: int, feed: _Feed, plan: _Plan) -> bool | None:
+    async def _compute(self, session: int, feed: _Feed, plan: Plan) -> bool | None:
         """Compute the KV of a batch; False where it was interrupted, None where that failed.
 
         Entries leave the KV after that, by a shift; before it only where both do not fit.
@@ -321,7 +330,7 @@ class Ingesting:
 
     async def _cancel_when_changed(self, subscription: Subscription, job: Generation) -> None:
         while not isinstance(message := await subscription.receive(), Ended):
-            if isinstance(message, Event) and _changes_input(message.body):
+            if isinstance(message, Event) and changes_input(message.body):
                 break
         self._room.cancel(job)
 
@@ -331,11 +340,21 @@ class Ingesting:
 
     # --- committing -----------------------------------------------------------------------------------------------
 
-    async def _commit(self, session: int, feed: _Feed, plan: _Plan, cold: bool) -> bool:
-        """Make the batch durable and tell of it; False where the session has changed meanwhile."""
+    async def _commit(
+        self,
+        session: int,
+        feed: _Feed,
+        plan_for: Callable[[SessionState], Awaitable[Plan | None]],
+        *,
+        cold: bool = False,
+    ) -> bool:
+        """Make the batch durable and tell of it; False where the session generates, or there is no plan for how it is
+        now. `cold` without KV."""
         assert feed.batch is not None
         async with self._book.writing(session) as state:
-            if self._room.in_flight.of_session(session) is not None or _at(state) != _at(plan.state):
+            if self._room.in_flight.of_session(session) is not None or state.open_calls:
+                return False
+            if (plan := await plan_for(state)) is None:
                 return False
             await self._book.commit_one(state, plan.body)
             feed.backlog.lose(plan.body.dropped - feed.batch.dropped)
@@ -345,34 +364,7 @@ class Ingesting:
         self._room.metrics.ingested_tokens += len(span_of(plan.body))
         for told in self.after_batch:
             told(session)
-        if plan.cuts.ranges and not cold and not self._room.in_flight.busy(session):
-            # Where nothing can be shifted, what is behind the gap is computed again, before anybody asks.
+        if (cold or plan.cuts.ranges) and not self._room.in_flight.busy(session):
+            # Where nothing can be shifted, what is behind a gap is computed again, before anybody asks.
             await self._prefill(session, feed, plan.after, plan.after)
         return True
-
-
-@dataclass(slots=True)
-class _Plan:
-    """A batch decided on `state`: `after` is the session with it, `grown` with it and nothing evicted yet."""
-
-    state: SessionState
-    body: Ingested
-    cuts: Cuts
-    grown: SessionState
-    after: SessionState
-    shifted: bool = False
-
-
-def _after(state: SessionState, body: Ingested) -> SessionState:
-    after = state.copy()
-    after.apply(Event(after.events, after.epoch, 0, body))
-    return after
-
-
-def _at(state: SessionState) -> tuple[object, ...]:
-    """What a batch is decided on."""
-    return state.ever, len(state.tokens), state.tail, state.feed.version, state.feed.window, bool(state.open_calls)
-
-
-def _changes_input(body: EventBody) -> bool:
-    return bool(span_of(body)) or isinstance(body, records.Rewound | records.Ingested | records.FeedOpened)

@@ -192,6 +192,25 @@ def test_a_turn_that_comes_while_a_batch_is_computed_goes_first(tmp_path):
     run(tmp_path, story, worker_argv=(*FAKE, "delay_us=2000"))
 
 
+def test_turns_without_a_pause_hold_up_data_for_a_time_only(tmp_path):
+    async def story(house: House):
+        house.cases.ingesting.patience = 0.5
+        feeds = house.cases.feeds
+        session = await feeds.open("never-quiet", None, False)
+        await house.cases.appending.message(session, Role.USER, "go on")
+        feeds.push(session, lines(0, 20))
+        turns = 0
+        while not (await feeds.report(session)).taken:
+            async with house.cases.generating.generate(session, 2) as generation:
+                await generation.ended.wait()
+            turns += 1
+        state = await house.state(session)
+        assert turns > 3
+        assert len(state.feed.entries) == 20
+
+    run(tmp_path, story, worker_argv=(*FAKE, "delay_us=5000"))
+
+
 def test_a_fork_at_an_early_event_knows_what_was_known_then(tmp_path):
     async def story(house: House):
         feeds = house.cases.feeds
