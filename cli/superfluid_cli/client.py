@@ -37,6 +37,8 @@ class Client:
         self.path = path
         self.wake: int | None = None
         """a descriptor that becomes readable when a signal came (see `interrupt.Alert`)"""
+        self.outlet: int | None = None
+        """a descriptor whose reader may leave, beside `wake`"""
         self._reader = FrameReader()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(timeout)
@@ -170,28 +172,45 @@ class Client:
         try:
             while (payload := self._reader.next_frame()) is None:
                 self._wait()
-                piece = self._socket.recv(_PIECE)
-                if not piece:
-                    raise ConnectionBroken(self._broken(None))
-                self._reader.feed(piece)
+                self._reader.feed(self._piece())
             reply: responses.Response = postcard.decode(responses.Response, payload)
         except DecodeError as fault:
             raise ConnectionBroken(f"the daemon at {self.path} sent something that is no reply: {fault}") from None
-        except OSError as fault:
-            raise ConnectionBroken(self._broken(fault)) from None
         if isinstance(reply, responses.Err):
             raise ServerSaid(reply.message)
         return reply
 
+    def _piece(self) -> bytes:
+        try:
+            piece = self._socket.recv(_PIECE)
+        except OSError as fault:
+            raise ConnectionBroken(self._broken(fault)) from None
+        if not piece:
+            raise ConnectionBroken(self._broken(None))
+        return piece
+
     def _wait(self) -> None:
-        """Return once something can be read; signal handlers run in here, and may raise."""
+        """Return once something can be read; signal handlers run in here, and may raise.
+
+        Raises BrokenPipeError once nobody reads `outlet` any more: a daemon that has nothing to say for hours would
+        otherwise keep a command that nobody hears.
+        """
         if self.wake is None:
             return
-        ready: list[int] = []
+        watched = select.poll()
+        watched.register(self._socket, select.POLLIN)
+        watched.register(self.wake, select.POLLIN)
+        if self.outlet is not None:
+            watched.register(self.outlet, 0)
+        ready: dict[int, int] = {}
         while self._socket.fileno() not in ready:
-            ready, _, _ = select.select([self._socket.fileno(), self.wake], [], [])
+            ready = dict(watched.poll())
             if self.wake in ready:
                 os.read(self.wake, 64)
+            elif self._socket.fileno() not in ready and self.outlet in ready:
+                if ready[self.outlet] & (select.POLLERR | select.POLLHUP):
+                    raise BrokenPipeError
+                watched.unregister(self.outlet)  # a system that cannot tell
 
     def _broken(self, fault: OSError | None) -> str:
         if isinstance(fault, TimeoutError):

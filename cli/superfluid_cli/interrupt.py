@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -15,7 +16,8 @@ class Alert:
     """While entered, a signal makes `client` look up from its read, so that Python gets to run the handler.
 
     A signal that comes between Python's last look for one and the read itself would otherwise wait until the daemon
-    says something. Does nothing outside the main thread, where no signal arrives.
+    says something. A reader of stdout that has left is noticed in the same way. Does nothing outside the main thread,
+    where no signal arrives.
     """
 
     def __init__(self, client: Client) -> None:
@@ -29,6 +31,7 @@ class Alert:
             for end in self._pipe:
                 os.set_blocking(end, False)
             self._client.wake, writer = self._pipe
+            self._client.outlet = _stdout()
             self._previous = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         return self
 
@@ -37,7 +40,7 @@ class Alert:
     ) -> None:
         if self._pipe is not None:
             signal.set_wakeup_fd(self._previous)
-            self._client.wake = None
+            self._client.wake = self._client.outlet = None
             for end in self._pipe:
                 os.close(end)
 
@@ -74,3 +77,10 @@ class StopsReply:
         again, self.interrupted = self.interrupted, True
         if again or not cancel(self._client.path, self._session):
             raise KeyboardInterrupt
+
+
+def _stdout() -> int | None:
+    try:
+        return sys.stdout.fileno()
+    except (AttributeError, OSError, ValueError):
+        return None

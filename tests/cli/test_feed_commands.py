@@ -192,6 +192,9 @@ def test_flash_add(cli: Cli, server: FakeServer) -> None:
     server.expect(requests.FlashAdd(7, "Why?", 32), responses.Flash(WAITING))
     assert cli("session", "flash", "add", "7", "Which?", "--max-tokens", "16") == Ran(0, "1\n", "")
     assert json.loads(cli("session", "flash", "add", "7", "--json", stdin=b"Why?\n").out)["value"] is None
+    assert (
+        "expected a whole number from 1 to 256" in cli("session", "flash", "add", "7", "x", "--max-tokens", "257").err
+    )
 
 
 def test_flash_list(cli: Cli, server: FakeServer) -> None:
@@ -231,6 +234,21 @@ def test_flash_watch(cli: Cli, server: FakeServer) -> None:
     )
     values = [json.loads(line)["value"] for line in cli("session", "flash", "watch", "7", "--json").out.splitlines()]
     assert values == ["AAPL\x1b", "MSFT"]
+
+
+def test_a_reader_that_leaves_ends_the_command_though_nothing_happens(server: FakeServer, env: Env) -> None:
+    said = responses.FeedEvent(5, NEWS[0])
+    server.expect(requests.FeedSubscribe(7), responses.Subscribed(5), said)
+    with subprocess.Popen(
+        [*PROGRAM, "session", "events", "7"], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        read_until(process.stdout, b"connected")
+        process.stdout.close()
+        try:
+            assert process.wait(DEADLINE) == 141
+        finally:
+            process.kill()
 
 
 def test_events(cli: Cli, server: FakeServer) -> None:

@@ -76,6 +76,13 @@ def test_words_and_a_file(socket_path: Path, env: Env, disk: Disk, folder: Path)
     assert disk.entries == ["a b", "c", "x", "y", "z"]
 
 
+def test_a_file_that_cannot_be_read(socket_path: Path, env: Env, disk: Disk, folder: Path) -> None:
+    with FakeFeed(socket_path, disk):
+        ran = run(["push", NAME, "--file", str(folder)], env)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith(f"superfluid: --file {folder} cannot be read: Is a directory")
+
+
 def test_a_line_goes_at_once(socket_path: Path, env: Env, disk: Disk) -> None:
     with FakeFeed(socket_path, disk) as feed, start([NAME], env) as process:
         assert process.stdin is not None

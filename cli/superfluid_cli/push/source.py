@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from superfluid_cli import terminal
-from superfluid_cli.exits import UsageError
+from superfluid_cli.exits import CliError, UsageError
 from superfluid_cli.push.lines import Lines
 
 PIECE = 1 << 16
@@ -61,10 +61,11 @@ class Words:
 
 
 class Stream:
-    """Entries of a file or a pipe. Its end completes the last one."""
+    """Entries of a file or a pipe, which errors call `name`. Its end completes the last one."""
 
-    def __init__(self, descriptor: int, separator: bytes) -> None:
+    def __init__(self, descriptor: int, separator: bytes, name: str) -> None:
         self._descriptor = descriptor
+        self._name = name
         self._lines = Lines(separator)
         self.ended = False
 
@@ -80,6 +81,8 @@ class Stream:
             data = os.read(self._descriptor, PIECE)
         except BlockingIOError:
             return iter(())
+        except OSError as fault:
+            raise CliError(f"{self._name} cannot be read: {fault.strerror or fault}") from None
         if data:
             return self._lines.feed(data)
         self.ended = True
@@ -100,7 +103,7 @@ def source(words: Sequence[str], file: Path | None, nul: bool) -> Source:
         if words:
             raise UsageError("both TEXT and --file are given; one is enough")
         try:
-            return Stream(os.open(file, os.O_RDONLY | os.O_CLOEXEC), separator)
+            return Stream(os.open(file, os.O_RDONLY | os.O_CLOEXEC), separator, f"--file {file}")
         except OSError as fault:
             raise UsageError(f"--file {file}: {fault.strerror or fault}") from None
     if words and list(words) != ["-"]:
@@ -115,4 +118,4 @@ def source(words: Sequence[str], file: Path | None, nul: bool) -> Source:
         raise UsageError("no TEXT given, and stdin is closed")
     if terminal.on_terminal(sys.stdin):
         terminal.note("reading lines from the terminal; Ctrl-D on a line of its own ends them")
-    return Stream(sys.stdin.fileno(), separator)
+    return Stream(sys.stdin.fileno(), separator, "stdin")

@@ -24,7 +24,7 @@ MaxTokens = Annotated[
     typer.Option(
         "--max-tokens",
         metavar="N",
-        parser=values.token_count,
+        parser=values.whole(1, 256),
         help="Stop an answer after N tokens, 1 to 256.",
         show_default=True,
     ),
