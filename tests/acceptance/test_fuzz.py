@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from superfluid.protocol import jsonform, postcard, requests, shapes
+from superfluid.protocol import feed_requests, jsonform, postcard, requests, shapes
 from superfluid.protocol.codes import PurgeMode
 from superfluid.protocol.errors import DecodeError
 from superfluid.protocol.frames import frame
@@ -24,7 +24,7 @@ QUESTION = "What is the code word?"
 
 
 def corpus(session):
-    """Every request of the protocol, about one session."""
+    """Every request of the protocol, about one session, our extensions included."""
     params = GenParams(0.5, 0.9, 0.1, 5, 77)
     made = [
         requests.Create(None, params),
@@ -65,8 +65,22 @@ def corpus(session):
         requests.Trim(session, 1),
         requests.Pin(session, 1000),
         requests.AppendSystem(session, "system", ('{"name": "f"}',)),
+        requests.Status(),
+        feed_requests.Open("a-feed", 100, True),
+        feed_requests.Open(None, None, False),
+        feed_requests.Name(session, "a-name"),
+        feed_requests.Resolve("a-name"),
+        feed_requests.Names(),
+        feed_requests.FeedState(session),
+        feed_requests.Push(session, ("one", "two")),
+        feed_requests.Ask(session, "What?", 4, params, ("stop",), ("yes", "no"), 0.5),
+        feed_requests.FlashAdd(session, "How many?", 3),
+        feed_requests.FlashList(session),
+        feed_requests.FlashRemove(session, 1),
+        feed_requests.FeedSubscribe(session),
+        feed_requests.Warm(session, ((1, "Hello."), (2, "Hi."))),
     ]
-    assert {type(one) for one in made} == set(shapes.variants_of(Request)[: shapes.CORE[Request]])
+    assert {type(one) for one in made} == set(shapes.variants_of(Request))
     return made
 
 

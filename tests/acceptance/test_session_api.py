@@ -7,11 +7,13 @@ from tests.acceptance import story as stories
 from tests.acceptance.document import (
     EDITS,
     EVENT,
+    FINISHES,
     INSPECTION,
     LEDGER_ENTRY,
     MEDIA,
     NULLABLE,
     PARAMS,
+    REASONS,
     RECORDS,
     REQUESTS,
     RESPONSES,
@@ -19,7 +21,7 @@ from tests.acceptance.document import (
 )
 from tests.acceptance.scene import prepared
 from tests.acceptance.story import Story
-from tests.acceptance.talks import TALKS, Http, fields_of, name_of
+from tests.acceptance.talks import TALKS, Http, Socket, Ws, fields_of, name_of
 
 STREAMED = {"Subscribe", "Unsubscribe"}
 SUBSCRIPTIONS = {"Subscribed", "SubEvent", "SubProvisional", "SubEnded", "Unsubscribed"}
@@ -208,6 +210,7 @@ def test_subscriptions_tell_the_same(told):
     by_socket, by_websocket = (life.subscriptions() for life, _ in told.values() if life.talk.streams)
     assert by_socket == by_websocket
     ends = [one["ended"] for one in by_socket]
+    assert {reason for ended in ends for reason in ended} | {"lagged"} == REASONS
     assert ends == [["publisher closed"], ["unsubscribed"], ["unsubscribed"], ["purged"], []]
     for one in by_socket:
         texts = {}
@@ -220,6 +223,33 @@ def test_subscriptions_tell_the_same(told):
         assert one["provisional"] in ({}, texts) or one is by_socket[-1]
         assert all(texts[channel].endswith(text) for channel, text in one["provisional"].items())
     assert [sorted(one["provisional"]) for one in by_socket] == [[0], [], [0, 1], [], [0]]
+
+
+@pytest.mark.parametrize("talk", TALKS, ids=lambda talk: talk.__name__)
+def test_every_finish_and_channel_came_up(told, talk):
+    finishes, channels = set(), set()
+    for told_once in told[talk][0].frames():
+        fields = fields_of(told_once)
+        for event in [*fields.get("events", []), *([fields["event"]] if "event" in fields else [])]:
+            if name_of(event["body"]) == "Generated":
+                finishes.add(event["body"]["Generated"]["finish"])
+                channels.add(event["body"]["Generated"]["channel"])
+    assert finishes == FINISHES
+    assert channels == {0, 1, 2}
+
+
+def test_a_subscription_that_is_not_read_lags(houses):
+    """The one end of a subscription that is not in the story; over the WebSocket."""
+    web = houses(max_context=8192, max_batch=1)
+    session = web.session()
+    with Ws(web) as deaf, Socket(web) as other:
+        deaf.ask({"Subscribe": {"session": session, "cursor": 0, "provisional": True}})
+        for _ in range(3):
+            *_, last = other.generate(session, 2000)
+            assert last["Generated"]["tokens_generated"] == 2000
+        deaf.until_ended(1)
+        assert deaf.subscribed[-1]["SubEnded"]["reason"] == "lagged"
+    web.close()
 
 
 @pytest.mark.parametrize("name", sorted(MEDIA))
