@@ -109,14 +109,15 @@ class Member:
 
     def do_listen(self, name):
         with self.client.sessions.events(name) as events:
-            assert next(events).type == "connected"
+            first = next(iter(events), None)
+        assert first is None or first.type == "connected"  # none where it was deleted at once
 
     def do_socket(self, name):
         with self.client.sessions.ws(name) as socket:
-            said = [type(event) for event, _ in zip(socket, range(1), strict=False)]
+            first = next(iter(socket), None)
             with suppress(ConnectionClosed):  # it was deleted at once
                 socket.push("from a socket")
-        assert said in ([layerscale.WsConnected], [])
+        assert first is None or isinstance(first, layerscale.WsConnected)
 
 
 @pytest.mark.heavy
