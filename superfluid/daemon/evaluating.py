@@ -183,6 +183,7 @@ class Evaluating:
         state = await self._book.now(session)
         if session in self._cold:
             self._cold.discard(session)
+            self._generating.check_room(len(state.tokens))
             await self._warm(state)
         if not self._stale(state):
             return True

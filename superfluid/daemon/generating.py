@@ -136,7 +136,7 @@ class Generating:
             tokens=pack(state.tokens),
             params=state.params if params is None else params,
             offset=state.ever - len(state.tokens),
-            limit=min(max_tokens, self._model.window - len(state.tokens)),
+            limit=max(0, min(max_tokens, self._model.window - len(state.tokens))),
             arrived=trio.current_time(),
             options=options,
             batch_invariant=state.batch_invariant,

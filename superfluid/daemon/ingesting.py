@@ -241,6 +241,7 @@ class Ingesting:
         room = self._limits.input - head.tokens
         lines = await lines_of(self._model, batch.entries, head.feed.window, room)
         faults = overtaken = 0
+        before: _Plan | None = None
         while True:
             await self._free(session, feed)
             # A session that goes on and on leaves no time to compute; between two turns there is time to commit.
@@ -250,6 +251,9 @@ class Ingesting:
                     return
                 continue
             plan = await self._plan(await self._book.now(session), batch, lines)
+            if before is not None and _at(before.state) == _at(plan.state):
+                plan.shifted = before.shifted  # the same plan, which was interrupted
+            before = plan
             computed = await self._compute(session, feed, plan)
             faults += computed is None
             if computed and await self._commit(session, feed, plan.still):
@@ -297,7 +301,8 @@ class Ingesting:
         goal = plan.grown
         if len(goal.tokens) > self._model.window:
             goal = plan.after
-            self._shift(session, plan.cuts)
+            if not plan.shifted:
+                self._shift(session, plan.cuts)
             plan.shifted = True
         return await self._prefill(session, feed, goal, plan.state)
 

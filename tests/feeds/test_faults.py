@@ -91,3 +91,26 @@ def test_a_full_disk_loses_nothing_that_waits(tmp_path):
         assert await draws_right(house, session)
 
     run(tmp_path, story)
+
+
+def test_a_worker_that_dies_under_a_session_that_has_outgrown_its_window(tmp_path):
+    async def story(house: House):
+        session = await house.cases.feeds.open("large", None, True)
+        house.cases.feeds.push(session, lines(0, 3))
+        await house.settled(session)
+        await house.fresh(session)
+        await house.cases.appending.append(session, None, tuple(range(5, 25)) * 100)
+        assert session in house.room.kv
+        for worker in psutil.Process().children():
+            worker.kill()
+
+        async def again() -> bool:
+            return house.room.respawns == 1 and house.room._worker is not None and not house.cases.evaluating._cold
+
+        await house.until(again)
+        await house.quiet()
+        other = await house.open()
+        await house.batch(other, *lines(0, 3))
+        assert await draws_right(house, other)
+
+    run(tmp_path, story)
