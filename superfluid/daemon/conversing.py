@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import starmap
+from typing import NamedTuple
 
 import trio
 
@@ -24,14 +26,14 @@ from superfluid.protocol.records import Appended, Generated, GenerationPrompt, G
 from superfluid.protocol.refusals import EmptySession, ProtocolRefusal
 from superfluid.protocol.ticks import LaneOptions
 from superfluid.sessions import decide
+from superfluid.sessions.resending import system_first
 from superfluid.sessions.state import SessionState
 
 _ANY = GenParams(0.0, 1.0, 0.0, 0, 0)
 """For prompts from which nothing is drawn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """One message of a conversation; `role` is a `codes.Role`."""
 
     role: int
@@ -194,7 +196,7 @@ class Conversing:
                     await self._put_turn(scratch, turn)
                     await trio.lowlevel.checkpoint()
             except ProtocolRefusal:
-                return _system_first(turns)
+                return tuple(starmap(Turn, system_first(turns)))
         return turns
 
     async def _put_prompt(self, state: SessionState, prompt: str | tuple[int, ...]) -> None:
@@ -220,9 +222,3 @@ class Conversing:
             return
         span = await self.model.message(state, turn.role, turn.text)
         self._book.pass_by(state, Message(turn.role, turn.text, span))
-
-
-def _system_first(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
-    system = [turn.text for turn in turns if turn.role == Role.SYSTEM]
-    others = tuple(turn for turn in turns if turn.role != Role.SYSTEM)
-    return (Turn(Role.SYSTEM, "\n\n".join(system)), *others) if system else others

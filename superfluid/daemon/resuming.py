@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import trio
 
 from superfluid.daemon.book import Book
@@ -9,7 +11,7 @@ from superfluid.daemon.served import ServedModel
 from superfluid.protocol.codes import Role
 from superfluid.protocol.records import EventBody, Message, Restored, Rewound, ToolExpired
 from superfluid.protocol.refusals import ProtocolRefusal
-from superfluid.sessions.resending import Resumption, Sent, resume
+from superfluid.sessions.resending import Resumption, Sent, resume, system_first
 from superfluid.sessions.state import SessionState
 
 
@@ -50,7 +52,7 @@ class Draught:
             head, _ = self._model.data_frame(self.state)
             self.put(Restored(head))
 
-    async def resume(self, sent: tuple[Sent, ...]) -> None:
+    async def resume(self, sent: Sequence[Sent]) -> None:
         """Whatever makes `sent` the conversation. Raises OverWindow for what is far too long, and ProtocolRefusal.
 
         Late system messages keep their place, or go to the first where the template refuses them (decision 35).
@@ -63,7 +65,7 @@ class Draught:
         try:
             await tried._follow(resume(self.state, sent))
         except ProtocolRefusal:
-            await self._follow(resume(self.state, _system_first(sent)))
+            await self._follow(resume(self.state, system_first(sent)))
         else:
             self.state, self.bodies = tried.state, [*self.bodies, *tried.bodies]
 
@@ -75,8 +77,3 @@ class Draught:
             self.restore()
         for role, text in resumption.after_data:
             await self.say(role, text)
-
-
-def _system_first(sent: tuple[Sent, ...]) -> tuple[Sent, ...]:
-    system = [text for role, text in sent if role == Role.SYSTEM]
-    return (Role.SYSTEM, "\n\n".join(system)), *((role, text) for role, text in sent if role != Role.SYSTEM)

@@ -35,7 +35,6 @@ from superfluid.protocol.refusals import (
 )
 from superfluid.protocol.ticks import pack
 from superfluid.sessions import decide
-from superfluid.sessions.resending import Sent
 from superfluid.sessions.state import SessionState
 
 _LOG = logging.getLogger("superfluid.turning")
@@ -124,7 +123,7 @@ class Turning:
         if turns is None:
             raise ProtocolRefusal("a turn on a session takes messages")
         draught = Draught(self._book, self._model, state)
-        await draught.resume(_sent(turns))
+        await draught.resume(turns)
         if not draught.state.tokens:
             raise EmptySession(state.id)
         return draught
@@ -222,7 +221,3 @@ class Turning:
 
 def _digest(state: SessionState) -> bytes:
     return hashlib.blake2b(pack(state.tokens), digest_size=16).digest()
-
-
-def _sent(turns: tuple[Turn, ...]) -> tuple[Sent, ...]:
-    return tuple((turn.role, turn.text) for turn in turns)

@@ -54,6 +54,13 @@ def matched(said: Sequence[Said], sent: Sequence[Sent]) -> int:
     return count
 
 
+def system_first(sent: Sequence[Sent]) -> tuple[Sent, ...]:
+    """The same conversation with all that its system messages say in one, before everything else."""
+    system = [text for role, text in sent if role == Role.SYSTEM]
+    others = tuple(one for one in sent if one[0] != Role.SYSTEM)
+    return ((Role.SYSTEM, "\n\n".join(system)), *others) if system else others
+
+
 def _data_after(state: SessionState, kept: int) -> bool:
     """Whether data came after the first `kept` messages."""
     end = state.said[kept - 1].end if kept else 0
