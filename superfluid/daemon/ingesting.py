@@ -241,7 +241,7 @@ class Ingesting:
         room = self._limits.input - head.tokens
         lines = await lines_of(self._model, batch.entries, head.feed.window, room)
         faults = overtaken = 0
-        before: _Plan | None = None
+        plan: Plan | None = None
         while True:
             await self._free(session, feed)
             # A session that goes on and on leaves no time to compute; between two turns there is time to commit.
@@ -250,10 +250,9 @@ class Ingesting:
                 if await self._commit(session, feed, lambda state: self._plan(state, batch, lines), cold=True):
                     return
                 continue
-            plan = await self._plan(await self._book.now(session), batch, lines)
-            if before is not None and _at(before.state) == _at(plan.state):
-                plan.shifted = before.shifted  # the same plan, which was interrupted
-            before = plan
+            state = await self._book.now(session)
+            if plan is None or await plan.still(state) is None:  # else it was interrupted, and goes on
+                plan = await self._plan(state, batch, lines)
             computed = await self._compute(session, feed, plan)
             faults += computed is None
             if computed and await self._commit(session, feed, plan.still):
