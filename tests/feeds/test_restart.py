@@ -6,6 +6,7 @@ import itertools
 import threading
 
 import httpx
+import pytest
 
 from superfluid.protocol import records, requests, responses
 from tests.http.server import fake
@@ -86,6 +87,7 @@ def taken(batches: list[records.Ingested]) -> int:
     return sum(len(batch.entries) + batch.dropped for batch in batches)
 
 
+@pytest.mark.heavy
 def test_killed_in_the_middle_of_pushes(tmp_path):
     daemon = Daemon(tmp_path, http={"port": 0}, worker_argv=fake(delay_us=20), max_context=2048).start()
     try:
