@@ -20,6 +20,7 @@ from superfluid.daemon.flashing import Flashing
 from superfluid.daemon.generating import Generating
 from superfluid.daemon.questions import put_question
 from superfluid.daemon.served import ServedModel
+from superfluid.model.stops import LONGEST_STOP, MOST_STOPS
 from superfluid.protocol.codes import Qos
 from superfluid.protocol.feed_responses import Answer
 from superfluid.protocol.records import GenParams
@@ -170,6 +171,8 @@ def _params(question: Question) -> GenParams:
         raise ProtocolRefusal("prompt: it is empty")
     if question.max_tokens is not None and question.max_tokens < 1:
         raise ProtocolRefusal("max_tokens: it must be 1 or more")
+    if len(question.stops) > MOST_STOPS or any(len(stop) > LONGEST_STOP for stop in question.stops):
+        raise ProtocolRefusal(f"stop: at most {MOST_STOPS} texts of at most {LONGEST_STOP} characters")
     if question.params is None:
         return GenParams(TEMPERATURE, TOP_P, 0.0, 0, secrets.randbits(64))
     return decide.check_params(question.params)

@@ -18,7 +18,7 @@ import trio
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.bucket import Bucket
-from superfluid.daemon.generating import Generating
+from superfluid.daemon.generating import GREEDY, Generating
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.metrics import Metrics
 from superfluid.daemon.served import INLINE, ServedModel
@@ -26,15 +26,13 @@ from superfluid.model.channels import Channels
 from superfluid.model.fim import FimDialect
 from superfluid.model.text import TextStream
 from superfluid.protocol.codes import FimMode, Finish, Qos
-from superfluid.protocol.records import Appended, Generated, GenParams, Span
+from superfluid.protocol.records import Appended, Generated, Span
 from superfluid.protocol.refusals import ProtocolRefusal
 from superfluid.protocol.responses import Completion, Throttled
 from superfluid.protocol.ticks import pack
 
 KEPT = 256
 """Answers remembered; the ones unused for longest go first."""
-
-GREEDY = GenParams(temperature=0.0, top_p=1.0)
 
 _Key = tuple[bytes, int, int]
 

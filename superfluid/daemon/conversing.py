@@ -15,7 +15,7 @@ from typing import NamedTuple
 import trio
 
 from superfluid.daemon.book import Book
-from superfluid.daemon.generating import Generating
+from superfluid.daemon.generating import GREEDY, Generating
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.replies import ReplyMemory
 from superfluid.daemon.served import ServedModel
@@ -28,9 +28,6 @@ from superfluid.protocol.ticks import LaneOptions
 from superfluid.sessions import decide
 from superfluid.sessions.resending import system_first
 from superfluid.sessions.state import SessionState
-
-_ANY = GenParams(0.0, 1.0, 0.0, 0, 0)
-"""For prompts from which nothing is drawn."""
 
 
 class Turn(NamedTuple):
@@ -161,7 +158,7 @@ class Conversing:
 
         Raises OverWindow where it is too long to be counted, and ProtocolRefusal with the template's own words.
         """
-        ask = Ask(params=_ANY, turns=turns)
+        ask = Ask(params=GREEDY, turns=turns)
         with self._book.passing(ask.params) as state:
             await self._put(state, ask)
             return len(state.tokens)

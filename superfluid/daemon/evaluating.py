@@ -16,20 +16,18 @@ import trio
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.engine_room import EngineRoom
-from superfluid.daemon.generating import Generating
+from superfluid.daemon.generating import GREEDY, Generating
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.questions import put_opener, put_question
 from superfluid.daemon.served import ServedModel
 from superfluid.protocol.codes import Channel, Finish
 from superfluid.protocol.feed_responses import FlashReady
-from superfluid.protocol.records import Event, FlashAnswered, Generated, GenParams, Ingested, span_of
+from superfluid.protocol.records import Event, FlashAnswered, Generated, Ingested, span_of
 from superfluid.protocol.refusals import Refusal
 from superfluid.protocol.ticks import LaneOptions
 from superfluid.sessions.state import SessionState
 
 _LOG = logging.getLogger("superfluid.evaluating")
-
-GREEDY = GenParams(0.0, 1.0, 0.0, 0, 0)
 
 KEEPS_NOTHING = LaneOptions(ephemeral=True, gap=True)
 

@@ -33,6 +33,9 @@ _LOG = logging.getLogger("superfluid.generating")
 LAST_TICK = 5.0
 """Seconds that a session whose client has left stays for the tick under way; one takes a quarter of a second."""
 
+GREEDY = GenParams(temperature=0.0, top_p=1.0)
+"""How background work draws, and where nothing is drawn at all."""
+
 PAUSE = 1.0
 """Seconds before background work tries a full queue again."""
 

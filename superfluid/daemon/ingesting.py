@@ -17,14 +17,14 @@ import trio
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus, Ended, Subscription
 from superfluid.daemon.engine_room import EngineRoom
-from superfluid.daemon.generating import Generating
+from superfluid.daemon.generating import GREEDY, Generating
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.lines import lines_of
 from superfluid.daemon.planned import Plan, changes_input, planned
 from superfluid.daemon.questions import room_for_flashes
 from superfluid.daemon.served import ServedModel
 from superfluid.protocol.codes import Finish
-from superfluid.protocol.records import Event, GenParams, Ingested, span_of
+from superfluid.protocol.records import Event, Ingested, span_of
 from superfluid.protocol.refusals import (
     Refusal,
     SessionDamaged,
@@ -38,8 +38,6 @@ from superfluid.sessions.ingest import Line, Room, decide_batch
 from superfluid.sessions.state import SessionState
 
 _LOG = logging.getLogger("superfluid.ingesting")
-
-_GREEDY = GenParams(0.0, 1.0, 0.0, 0, 0)
 
 PAUSE = 1.0
 """Seconds before a full disk is tried again."""
@@ -311,7 +309,7 @@ class Ingesting:
             return await self._prefill_now(session, feed, goal, state)
 
     async def _prefill_now(self, session: int, feed: _Feed, goal: SessionState, state: SessionState) -> bool | None:
-        with self._book.passing(_GREEDY, like=goal) as passing:
+        with self._book.passing(GREEDY, like=goal) as passing:
             subscription = self._bus.subscribe(session, provisional=False)
             try:
                 feed.job = job = await self._generating.admit_in_time(passing, 0, kv_session=session)

@@ -17,8 +17,8 @@ from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.conversing import Ask, Reply, Turn
 from superfluid.daemon.engine_room import EngineRoom
-from superfluid.daemon.evaluating import GREEDY, Evaluating
-from superfluid.daemon.generating import LAST_TICK, Generating
+from superfluid.daemon.evaluating import Evaluating
+from superfluid.daemon.generating import GREEDY, LAST_TICK, Generating
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.resuming import Draught
 from superfluid.daemon.served import ServedModel

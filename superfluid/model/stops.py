@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+MOST_STOPS, LONGEST_STOP = 16, 4096
+"""What may end one text: every token of it is looked at for all of them."""
+
 
 class StopFinder:
     """Passes text on up to the first stop string, holding back what may yet become one.

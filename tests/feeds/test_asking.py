@@ -124,7 +124,12 @@ def test_a_question_that_does_not_fit_is_refused_with_counts(tmp_path):
         assert refused.value.tokens > 1200 + len(before.tokens)
         with pytest.raises(OverWindow):
             await ask(house, session, replace(WHAT, prompt="x" * 4_000_000))
-        for wrong in (replace(WHAT, prompt=""), replace(WHAT, max_tokens=0)):
+        for wrong in (
+            replace(WHAT, prompt=""),
+            replace(WHAT, max_tokens=0),
+            replace(WHAT, stops=("x",) * 17),
+            replace(WHAT, stops=("x" * 4097,)),
+        ):
             with pytest.raises(ProtocolRefusal):
                 await ask(house, session, wrong)
         with pytest.raises(UnknownSession):

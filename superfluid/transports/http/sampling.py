@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from superfluid.daemon.config import HttpConfig
+from superfluid.model.stops import LONGEST_STOP, MOST_STOPS
 from superfluid.protocol.records import GenParams
 from superfluid.protocol.ticks import LaneOptions
 from superfluid.transports.http.errors import ApiError
 from superfluid.transports.http.fields import Fields, number, unsupported, wrong
 from superfluid.transports.http.naming import SESSION_HEADER
 
-MOST_STOPS, LONGEST_STOP = 16, 4096
 MOST_CHOICES = 8
 MOST_BIASES = 4096
 

@@ -14,9 +14,6 @@ from superfluid.transports.http import body
 from superfluid.transports.http.errors import ApiError
 from superfluid.transports.web.refusals import Refused
 
-THREADED = 1 << 16
-"""Bytes from which on a body is parsed in a thread."""
-
 _T = TypeVar("_T")
 
 
@@ -30,7 +27,7 @@ async def read(headers: Headers, receive: Receive, meaning: Callable[[Any], _T])
         if length is not None and length.isdigit() and int(length) > body.MOST_BYTES:
             raise body.too_large()
         data = await body.read(receive)
-        if len(data) < THREADED:
+        if len(data) < body.THREADED:
             return _understood(data, meaning)
         return await trio.to_thread.run_sync(_understood, data, meaning)
     except ApiError as fault:

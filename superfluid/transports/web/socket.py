@@ -20,7 +20,7 @@ from superfluid.protocol.requests import Request
 from superfluid.protocol.responses import Response
 from superfluid.transports.conversation import Conversation
 from superfluid.transports.hangup import LOOK, hung_up
-from superfluid.transports.web.bodies import THREADED
+from superfluid.transports.http.body import THREADED
 from superfluid.transports.web.rpc import encode
 
 MOST_REQUESTS = 32

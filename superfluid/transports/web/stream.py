@@ -22,6 +22,7 @@ from superfluid.protocol.codes import Channel
 from superfluid.protocol.errors import DecodeError
 from superfluid.protocol.records import Event
 from superfluid.protocol.refusals import Refusal
+from superfluid.transports.http.frames import DONE, HEADERS, STILL_HERE, say
 from superfluid.transports.http.leaving import cancel_when_gone
 from superfluid.transports.web import bodies
 
@@ -34,13 +35,6 @@ MOST_BYTES = 16 << 20
 SHOWN = (records.Generated, records.ToolUse, records.ToolResult, records.ToolParseFailure)
 """What is told of the events that are committed meanwhile."""
 
-_HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-]
-_DONE = b"data: [DONE]\n\n"
-
 
 async def stream(cases: UseCases, headers: Headers, receive: Receive, send: Send) -> None:
     """Raises Refused and `body.Gone`. Whatever the daemon refuses is an event of the stream."""
@@ -50,13 +44,13 @@ async def stream(cases: UseCases, headers: Headers, receive: Receive, send: Send
     async with trio.open_nursery() as nursery:
         nursery.start_soon(cancel_when_gone, receive, nursery.cancel_scope)
         nursery.start_soon(_run, cases, order, Frames(outbox, provisional))
-        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
         while (data := await outbox.take()) is not None:
-            await _say(send, data)
+            await say(send, data)
         finished = True
         nursery.cancel_scope.cancel()
     if finished:  # not said in there: it may close the connection, and that is no leaving
-        await _say(send, _DONE, last=True)
+        await say(send, DONE, last=True)
 
 
 def _order(value: Any) -> tuple[requests.Generate, bool]:
@@ -65,10 +59,6 @@ def _order(value: Any) -> tuple[requests.Generate, bool]:
     if not isinstance(provisional, bool):
         raise DecodeError(".provisional: expected true or false")
     return order, provisional
-
-
-async def _say(send: Send, data: bytes, *, last: bool = False) -> None:
-    await send({"type": "http.response.body", "body": data, "more_body": not last})
 
 
 async def _run(cases: UseCases, order: requests.Generate, frames: Frames) -> None:
@@ -197,7 +187,7 @@ class Outbox:
             with trio.move_on_after(QUIET) as waiting:
                 await self._news.wait()
             if waiting.cancelled_caught:
-                return b":\n\n"
+                return STILL_HERE
         data = b"".join(self._frames)
         self._frames.clear()
         self.bytes = 0
