@@ -126,6 +126,7 @@ def test_any_other_status_is_raised(client, web, code, reason):
         client.tree()
     assert caught.value.status == code
     assert caught.value.message == str(caught.value)
+    assert str(caught.value).endswith("no") == (code != 429)
 
 
 def test_a_refusal_is_raised(client, web):

@@ -11,6 +11,8 @@ from superfluid_client.credential import Credential
 from superfluid_client.errors import SuperfluidError, Unreachable
 
 HEALTH_TIMEOUT = 5.0
+LONGEST_REFUSAL = 1 << 16
+"""Bytes of a refusal that are read."""
 
 
 class Frames:
@@ -105,9 +107,10 @@ class Transport:
             connection.close()
             raise Unreachable(f"{self.url}{path}: {_why(fault)}") from fault
         if response.status != 200:
+            said = _said(response)
             response.close()
             connection.close()
-            raise SuperfluidError(f"{path}: {response.status} {response.reason}", response.status)
+            raise SuperfluidError(f"{path}: {response.status} {said}", response.status)
         return connection, response
 
 
@@ -116,6 +119,15 @@ def _parsed(data: bytes, place: str) -> Any:
         return json.loads(data)
     except ValueError as fault:
         raise SuperfluidError(f"{place}: not JSON: {fault}") from fault
+
+
+def _said(response: HTTPResponse) -> str:
+    """The reason of a status, and what the daemon said about it, as far as there is any."""
+    try:
+        message = json.loads(response.read(LONGEST_REFUSAL))["Err"]["message"]
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+        message = ""
+    return ": ".join(part for part in (response.reason, str(message)) if part)
 
 
 def _why(fault: Exception) -> str:
