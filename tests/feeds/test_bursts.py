@@ -64,6 +64,16 @@ def daemon(tmp_path_factory):
 
 
 def test_a_long_file_at_once(daemon):
+    a_long_file_at_once(daemon)
+
+
+@pytest.mark.heavy
+def test_a_long_file_to_a_real_model(tmp_path):
+    with Daemon(tmp_path) as daemon:
+        a_long_file_at_once(daemon)
+
+
+def a_long_file_at_once(daemon: Daemon) -> None:
     """Lines that are too long for the window are dropped, those of them aside that newer ones push out unseen."""
     given = lines(0, long_every=97)
     pushed = push(daemon, "feed", "--create", "--window", str(WINDOW), "--wait", lines=given)
