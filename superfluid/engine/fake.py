@@ -261,7 +261,8 @@ class FakeBackend:
         stream = self._streams[sequence]
         assert 0 <= start < start + count <= stream.length, "a shift of tokens that are not there"
         stream.length -= count
-        self._shifts.append((sequence, start, count))
+        if start < stream.length:  # nothing has to move where the end was taken
+            self._shifts.append((sequence, start, count))
         return True
 
     def _unshift(self, sequence: int) -> None:

@@ -78,7 +78,8 @@ class Stopping(Bench):
         super().__init__(room, sequences)
         self.asked = 0
         self.backend = FakeBackend(self.model, 1024, sequences, lambda seconds: None)
-        self.rounds = Rounds(self.backend, Tiers(self.backend, 1 << 20), Fixed(1), lambda drawn: None, self.stop)
+        self.tiers = Tiers(self.backend, 1 << 20)
+        self.rounds = Rounds(self.backend, self.tiers, Fixed(1), lambda drawn: None, self.stop)
 
     def stop(self, number, at_once=False):
         self.asked += at_once
@@ -115,3 +116,14 @@ def test_short_rounds_are_not_given_up():
     bench = Stopping()
     bench.run(PROMPT)
     assert bench.asked == 0
+
+
+def test_what_lost_its_end_waits_for_no_decode():
+    """A round after it may be given up: no KV has to move."""
+    bench = Stopping()
+    prompt = [7 + n % 50 for n in range(200)]
+    bench.run(prompt[:40], limit=0)
+    bench.tiers.shift(1, 30, 10)
+    (lane,) = bench.run(prompt, first=2)
+    assert bench.asked == 1
+    assert bench.right(prompt, lane)

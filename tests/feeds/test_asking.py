@@ -9,6 +9,7 @@ import trio
 
 from superfluid.daemon.asking import Question
 from superfluid.daemon.conversing import Ask, Turn
+from superfluid.daemon.generation import Generation
 from superfluid.protocol.codes import Finish, Role
 from superfluid.protocol.records import GenerationPrompt, GenParams, ToolUse
 from superfluid.protocol.refusals import OverWindow, ProtocolRefusal, SessionBusy, UnknownSession
@@ -175,6 +176,35 @@ def test_one_foreground_request_a_session(tmp_path):
 
         await house.until(free)
         await ask(house, session, WHAT)
+
+    run(tmp_path, story)
+
+
+def test_nobody_comes_between_while_a_reply_is_opened(tmp_path):
+    """The header of a reply is written before the reply is queued; the disk may be slow."""
+
+    async def story(house: House) -> None:
+        session = await house.open()
+        await house.batch(session, *LINES)
+
+        async def generate() -> None:
+            async with house.cases.generating.generate(session, 8) as generation:
+                assert isinstance(generation, Generation)
+                await generation.ended.wait()
+                assert generation.refusal is None
+
+        async def opening() -> bool:
+            return bool(house.book._writing.statistics().tasks_waiting)
+
+        async with trio.open_nursery() as nursery, house.book._writing:  # nothing is written meanwhile
+            nursery.start_soon(generate)
+            await house.until(opening)
+            with pytest.raises(SessionBusy):
+                await ask(house, session, WHAT)
+            with pytest.raises(SessionBusy):
+                await house.turn(session, user("hello"))
+        assert not house.room.in_flight.busy(session)
+        await house.turn(session, user("hello"))
 
     run(tmp_path, story)
 
