@@ -119,6 +119,11 @@ def provisional(channel: int, text: str, as_json: bool) -> str:
     return f"~\t{_name(Channel, channel)}\t{terminal.shown(text)}"
 
 
+def why_over(reason: str) -> str:
+    """Why a subscription ended, in words for people."""
+    return "the daemon has stopped" if reason == "publisher closed" else terminal.shown(reason)
+
+
 def _bold(text: str) -> str:
     return f"\x1b[1m{text}\x1b[0m" if terminal.colourful(sys.stdout) else text
 

@@ -305,7 +305,8 @@ def test_watch_provisional(cli: Cli, server: FakeServer) -> None:
         ahead = responses.SubProvisional(1, 0, "a\nb")
         ended = responses.SubEnded(1, "publisher closed")
         server.expect(requests.Subscribe(1, 0, True), responses.Subscribed(1), ahead, ended)
-    assert cli("session", "watch", "1", "--provisional").out == "~\ttext\ta\\nb\n"
+    said = cli("session", "watch", "1", "--provisional")
+    assert said == Ran(0, "~\ttext\ta\\nb\n", "session 1: the daemon has stopped\n")
     shown = cli("session", "watch", "1", "--provisional", "--json").out
     assert json.loads(shown) == {"provisional": {"channel": 0, "text": "a\nb"}}
 

@@ -10,6 +10,7 @@ from superfluid.protocol import responses
 from superfluid.protocol.feed_responses import Connected, DataUpdated, FeedNews, FlashReady
 from superfluid_cli import options, terminal
 from superfluid_cli.client import Client
+from superfluid_cli.events import why_over
 from superfluid_cli.interrupt import Alert
 from superfluid_cli.values import IdOrName
 
@@ -30,7 +31,7 @@ def follow(session: IdOrName, socket: Path | None) -> Iterator[FeedNews]:
         ended = ""
         while ended in ("", "lagged"):
             ended = yield from _once(client, id_)
-    terminal.note(f"session {session}: {terminal.shown(ended)}")
+    terminal.note(f"session {session}: {why_over(ended)}")
 
 
 def _once(client: Client, session: int) -> Generator[FeedNews, None, str]:

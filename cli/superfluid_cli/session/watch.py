@@ -28,7 +28,7 @@ def watch(
         ended = ""
         while ended in ("", "lagged"):  # a reader too slow for the daemon's queue starts again where it was
             cursor, ended = _follow(client, id_, cursor, provisional, json)
-    terminal.note(f"session {session}: {terminal.shown(ended)}")
+    terminal.note(f"session {session}: {events.why_over(ended)}")
 
 
 def _follow(client: Client, session: int, cursor: int, provisional: bool, json: bool) -> tuple[int, str]:
