@@ -276,8 +276,9 @@ class Ingesting:
     async def _next_event(self, session: int) -> None:
         subscription = self._bus.subscribe(session, provisional=False)
         try:
-            if self._book.live(session).open_calls:
-                await subscription.receive()
+            if self._book.live(session).open_calls and isinstance(await subscription.receive(), Ended):
+                self._book.live(session)
+                await trio.sleep_forever()  # the daemon stops: what waits for a call's result is not taken any more
         finally:
             self._bus.detach(subscription)
 

@@ -129,3 +129,13 @@ def test_a_fork_in_the_middle_of_a_call_makes_it_its_own(daemons):
             (call,) = calls_in(generate(client, one, 500).events)
             result(client, one, call, "12 °C, rain")
         assert tokens_of(client, session) == tokens_of(client, child)
+
+
+def test_data_that_wait_for_a_result_do_not_hold_up_the_end(daemons):
+    daemon = daemons(drain_timeout=600.0)  # past the deadline of `stop`
+    daemon.start()
+    with daemon.client() as client:
+        session, _ = called(client, "Is it raining?")
+        pushed = client.ask(requests.Push(session, ("a line",)), responses.Pushed)
+        assert (pushed.pending, pushed.taken) == (1, 0)
+    assert daemon.stop() == 0
