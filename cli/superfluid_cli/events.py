@@ -47,6 +47,8 @@ def detail(body: Any) -> str:
             parts.append(value.value.lower())
         elif isinstance(value, records.GenParams):
             parts.append(params(value))
+        elif isinstance(value, bool):
+            parts.append(f"{name} {'yes' if value else 'no'}")
         elif value is not None:
             parts.append(f"{name} {terminal.shown(str(value))}")
     return ", ".join(parts)

@@ -342,6 +342,16 @@ def test_chat_ends_with_its_session(cli: Cli, server: FakeServer) -> None:
     assert cli("session", "chat", "5", "--system", "x").code == 2
 
 
+def test_chat_ends_with_its_daemon_and_says_how_to_go_on(cli: Cli, server: FakeServer) -> None:
+    server.expect(requests.Sessions(True), sessions(summary(5)))
+    server.expect(requests.AppendMessage(5, 1, "one"), committed(2))
+    server.expect(requests.Generate(5, 1024), text(3, "half"), HangUp())
+    ran = cli("session", "chat", "5", stdin=b"one\ntwo")
+    assert (ran.code, ran.out) == (1, "half\n")
+    assert "`superfluid session chat 5` goes on with it once the daemon is back" in ran.err
+    assert "closed the connection before its reply was complete" in ran.err
+
+
 # --- sessions that are not there ----------------------------------------------------------------------------------
 
 
@@ -375,7 +385,7 @@ def test_qos(cli: Cli, server: FakeServer) -> None:
 
 def test_qos_in_the_log(cli: Cli, server: FakeServer) -> None:
     server.expect(requests.Read(1, 0), responses.Events((event(4, records.QosSet(3, True)),)))
-    assert cli("session", "read", "1").out == "4\t1700000000004\tQosSet\tbackground, batch_invariant True\t\n"
+    assert cli("session", "read", "1").out == "4\t1700000000004\tQosSet\tbackground, batch_invariant yes\t\n"
 
 
 def test_background_rate(cli: Cli, server: FakeServer) -> None:

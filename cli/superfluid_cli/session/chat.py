@@ -11,7 +11,7 @@ import typer
 from superfluid.protocol import requests, responses
 from superfluid.protocol.codes import Role
 from superfluid_cli import options, terminal, values
-from superfluid_cli.exits import Exit, ServerSaid, UsageError
+from superfluid_cli.exits import ConnectionBroken, Exit, NoDaemon, ServerSaid, UsageError
 from superfluid_cli.message import message
 from superfluid_cli.reply import stream_reply
 from superfluid_cli.session import sampling
@@ -43,9 +43,13 @@ def chat(
             id_ = client.id_of(session)
             client.summary(id_)
     terminal.note(f"session {id_}; Ctrl-C stops a reply, Ctrl-D or /quit leaves")
-    while (line := lines.next()) is not None:
-        if line.strip():
-            _turn(id_, line, max_tokens, socket)
+    try:
+        while (line := lines.next()) is not None:
+            if line.strip():
+                _turn(id_, line, max_tokens, socket)
+    except (ConnectionBroken, NoDaemon):
+        terminal.note(f"`superfluid session chat {session or id_}` goes on with it once the daemon is back")
+        raise
     terminal.note(f"`superfluid session chat {session or id_}` goes on with it")
 
 
