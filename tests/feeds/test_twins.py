@@ -55,6 +55,13 @@ def seen(client: Client, session: int) -> FeedReport:
     return replace(report(client, session), session=0, name=None, created=0, last_used=0)
 
 
+def work(client: Client) -> tuple[int, int]:
+    """Tokens that the worker has computed: of input, and drawn."""
+    text = client.ask(requests.Metrics(), responses.Text).text
+    found = dict(line.split() for line in text.splitlines() if line[:1] != "#" and line.count(" ") == 1)
+    return int(float(found["superfluid_prefill_tokens_total"])), int(float(found["superfluid_decode_tokens_total"]))
+
+
 def turn(daemon: Daemon, name: str, *said: tuple[str, str]) -> dict:
     """A chat turn over HTTP on the session of that name."""
     reply = httpx.post(
@@ -88,9 +95,16 @@ def lived(daemon: Daemon, name: str, *, asked: bool) -> list[object]:
                 answer = question(client, session, f"Is it {number}?")
                 assert answer.cached_tokens >= report(client, session).data_end - 1
         saw += [seen(client, session), tokens_of(client, session)]
+        before, held = work(client), len(tokens_of(client, session))
         pushed(client, session, secret("tulip").strip(), SENTENCES[1].strip())
         if asked:
-            fresh(client, session)
+            answers = fresh(client, session)
+            context = len(tokens_of(client, session))
+            around = question(client, session, "?").prompt_tokens
+            own = sum(entry.tokens + around for entry in answers)
+            prefilled, drawn = (now - then for now, then in zip(work(client), before, strict=True))
+            assert prefilled <= context - held + own + around + QUERIES < QUERIES * context // 2
+            assert drawn <= 12 + 2 * (QUERIES - 1) + 3, "twenty answers, and that of one question"
         saw += [seen(client, session), tokens_of(client, session)]
         said = [("user", WHAT)]
         for _ in range(2):
