@@ -53,11 +53,17 @@ class _Parsed(RuntimeParam):
 
 
 def _parsed(param: Any) -> Any:
-    """`param`, told to use its own parser."""
+    """`param`, told to use its own parser, and not to name Python's types in a help text."""
     if isinstance(param, TyperArgument | TyperOption):
         descriptor = param.type_descriptor
         param._runtime_param = _Parsed(descriptor.parameter_info, descriptor.annotation)
+    if isinstance(param, TyperArgument):
+        param.display_type_rich = _no_type  # type: ignore[method-assign]
     return param
+
+
+def _no_type(ctx: Any) -> None:
+    return None
 
 
 class Command(TyperCommand):
