@@ -1,7 +1,8 @@
 """What is computed of a session's data ahead of any question: flash answers, and where an answer would begin.
 
 In the background, after every batch, chat turn and new query (decisions 23 and 25). Each query runs on a copy of the
-session's state that is never logged, in a lane that keeps nothing. What newer input overtakes is dropped.
+session's state that is never logged, in a lane that keeps nothing. What a turn overtakes is dropped; what newer data
+overtake is kept, as the answer over the data that it saw, which is no current one.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class Evaluating:
         """sessions to evaluate, and how often that was tried"""
         self._news = trio.Event()
         self._under_way: dict[int, trio.CancelScope] = {}
+        self._behind: set[int] = set()
+        """sessions that got more data since what is under way began"""
         self._ready: dict[int, Ready] = {}
         self._cold: set[int] = set()
         """sessions whose KV went with a worker"""
@@ -87,6 +90,14 @@ class Evaluating:
         """Something new is on the session's input, or asked of it: what is under way is overtaken."""
         if self._cares(session):
             self._again(session, 0)
+
+    def more(self, session: int) -> None:
+        """A batch was ingested. What is under way comes to its end, or data that never pauses would leave no answer
+        at all; then follows the newest."""
+        if session in self._under_way and self._cares(session):
+            self._behind.add(session)
+        else:
+            self.settled(session)
 
     def _committed(self, session: int, event: Event) -> None:
         """What the session API puts on an input counts too: a reply once it is over, and whatever is appended."""
@@ -111,6 +122,7 @@ class Evaluating:
             self.pause(session)
             self._ready.pop(session, None)
             self._cold.discard(session)
+            self._behind.discard(session)
 
     def _cares(self, session: int) -> bool:
         head = self._book.heads.any(session)
@@ -175,6 +187,9 @@ class Evaluating:
                 self._news.set()
         if self._under_way.get(session) is scope:
             del self._under_way[session]
+            if session in self._behind:
+                self._behind.discard(session)
+                self.settled(session)
 
     async def _evaluate(self, session: int) -> bool:
         """Answer what is not answered over the input as it is now; False where some of it failed."""
@@ -257,9 +272,12 @@ class Evaluating:
     async def _keep_answer(self, state: SessionState, id: int, value: str, gap: float) -> None:
         async with self._book.writing(state.id) as now:
             flash = now.feed.flashes.get(id)
-            if flash is None or position(now) != position(state):
+            version = state.feed.version
+            # Of older data it is still their answer; the same data behind another conversation are none of its.
+            is_older = flash is not None and flash.version <= version < now.feed.version
+            if flash is None or not (is_older or position(now) == position(state)):
                 return
-            answered = FlashAnswered(id, value, now.feed.version, gap)
+            answered = FlashAnswered(id, value, version, gap)
             await self._book.commit_one(now, answered)
             if flash.value != value:
                 self.tell(state.id, FlashReady(id, flash.query, value, answered.data_version, gap))

@@ -77,7 +77,7 @@ class Feeds:
         self._run = secrets.randbits(63)
         keeping.background = ingesting
         evaluating.tell = events.publish
-        ingesting.after_batch.append(evaluating.settled)
+        ingesting.after_batch.append(evaluating.more)
         room.in_flight.begun.append(self._use)
         room.in_flight.over.append(self._use)
         bus.taps.append(self._tell)

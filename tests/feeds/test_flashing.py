@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 
 import pytest
+import trio
 
 from superfluid.daemon.asking import Question
 from superfluid.daemon.evaluating import position
@@ -126,6 +127,26 @@ def test_what_newer_data_overtakes_is_dropped(tmp_path):
         assert set(at.values()) == {7}
 
     run(tmp_path, story, worker_argv=fake(delay_us=200))
+
+
+def test_data_that_never_pause_are_answered_over(tmp_path):
+    """Every answer says which data it is over, and the last one is over all."""
+
+    async def story(house: House) -> None:
+        session = await house.cases.feeds.open("endless", 400, False)
+        await house.cases.flashing.add(session, QUERY, 64)
+        pushed = 0
+        while len(await _answers(house, session)) < 2:
+            house.cases.feeds.push(session, [f"tick {pushed} is worth {pushed * pushed}"])
+            pushed += 1
+            await trio.sleep(0.05)
+        await house.settled(session)
+        state = await house.fresh(session)
+        versions = [answer.data_version for answer in await _answers(house, session)]
+        assert versions == sorted(set(versions))
+        assert versions[-1] == state.feed.version > versions[0]
+
+    run(tmp_path, story, worker_argv=fake(delay_us=3000))
 
 
 def test_a_chat_turn_makes_answers_stale_and_has_them_given_again(tmp_path):
