@@ -155,4 +155,4 @@ def test_killed_while_a_feed_runs(tmp_path):
 
 @pytest.mark.heavy
 def test_killed_again_and_again(tmp_path):
-    killed_while_it_runs(tmp_path, 12)
+    killed_while_it_runs(tmp_path, 8)
