@@ -10,16 +10,19 @@ import logging
 import socket
 from typing import Any
 
+import h11
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.protocol.ws_stream import FrameTooLargeError, WebsocketBuffer, WSStream
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 from starlette.types import ASGIApp
+from wsproto.events import Message
 
 _LOG = logging.getLogger("superfluid.http")
 
@@ -30,6 +33,9 @@ IDLE_SECONDS = 75
 """How long a connection without a request is kept."""
 
 BACKLOG = 512
+
+PIECES_PAST_LIMIT = 256
+"""Pieces of a WebSocket message over the limit that are read and dropped, so that its sender hears of the limit."""
 
 
 class Listener:
@@ -108,6 +114,30 @@ class _Http11(H11Protocol):
 
     async def _check_protocol(self, event: Any) -> None:
         """Offers to speak HTTP/2 are not taken up, which is what HTTP/1.1 provides for."""
+
+    async def _create_stream(self, request: h11.Request) -> None:
+        await super()._create_stream(request)
+        if isinstance(self.stream, WSStream):
+            self.stream.buffer = _Bounded(self.config.websocket_max_message_size)
+
+
+class _Bounded(WebsocketBuffer):
+    """A WebSocket message as it comes. Hypercorn's own goes on growing past the limit, for as long as pieces come."""
+
+    def __init__(self, max_length: int) -> None:
+        super().__init__(max_length)
+        self._dropped = 0
+
+    def extend(self, event: Message[Any]) -> None:
+        """Raises FrameTooLargeError, which is told to the client, and BrokenPipeError where it just goes on."""
+        if self.length <= self.max_length:
+            super().extend(event)
+            return
+        self.value = None
+        self._dropped += 1
+        if self._dropped > PIECES_PAST_LIMIT:
+            raise BrokenPipeError
+        raise FrameTooLargeError
 
 
 class _Connection(TCPServer):

@@ -303,6 +303,25 @@ def test_messages_up_to_the_limit(quick, feed):
     assert quick.http.get(feed).status_code == 200
 
 
+@pytest.mark.parametrize("fragments", [False, True])
+def test_a_message_that_never_ends_is_broken_off(quick, feed, fragments):
+    """Nothing of it is kept past the limit."""
+    piece = b"x" * (1 << 20)
+    first = b"\x01\x80" if fragments else b"\x01\xff" + (1 << 40).to_bytes(8, "big")
+    if fragments:
+        piece = b"\x00\xff" + len(piece).to_bytes(8, "big") + bytes(4) + piece
+    with socket.create_connection(quick.address) as stream:
+        lines = [
+            f"GET {feed}/ws HTTP/1.1", "Host: localhost", "Connection: Upgrade", "Upgrade: websocket",
+            "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        ]  # fmt: skip
+        stream.sendall("\r\n".join(lines).encode() + b"\r\n\r\n")
+        assert read_head(stream)[0].startswith("HTTP/1.1 101")
+        stream.sendall(first + bytes(4))
+        with pytest.raises(OSError, match=r"pipe|reset"):
+            stream.sendall(piece * 256)
+
+
 def test_who_pushes_and_does_not_read_is_paced(quick, feed):
     """Its acknowledgements fill a bounded queue; then its messages stay in its own socket."""
     with socket.socket() as stream:
