@@ -49,6 +49,9 @@ one another without a pause, it is committed between two of them, and the next o
 WAVES = 2
 """Batches under way for each lane: more would only fill the queue, in which people wait."""
 
+INTERRUPTED = 0.05
+"""Seconds of its patience that each question costs a batch at least: even the shortest interrupts its computing."""
+
 OVERTAKEN = 3
 """How often turns may come between a batch and its commit before it is committed without having been computed."""
 
@@ -68,6 +71,9 @@ class _Feed:
     """what is being ingested: pending no more, and not durable yet"""
     job: Generation | None = None
     patient_until: float = 0.0
+    """until when the batch waits for turns to leave it time to compute"""
+    patience: float = 0.0
+    """seconds that questions may still hold the batch up"""
 
 
 class Ingesting:
@@ -158,7 +164,7 @@ class Ingesting:
 
     def _has_to_wait(self, session: int, feed: _Feed) -> bool:
         in_flight = self._room.in_flight
-        asked = in_flight.busy(session) and trio.current_time() < feed.patient_until
+        asked = in_flight.busy(session) and feed.patience > 0
         return asked or in_flight.of_session(session) is not None
 
     # --- the tasks ------------------------------------------------------------------------------------------------
@@ -231,6 +237,7 @@ class Ingesting:
 
     async def _next_batch(self, session: int, feed: _Feed) -> None:
         feed.patient_until = trio.current_time() + self.patience
+        feed.patience = self.patience
         await self._free(session, feed)
         if feed.batch is None:
             feed.batch = feed.backlog.take()
@@ -265,9 +272,11 @@ class Ingesting:
                 if generation.ended.is_set():  # and about to be released
                     await trio.lowlevel.checkpoint()
                 await generation.ended.wait()
-            elif in_flight.busy(session) and trio.current_time() < feed.patient_until:
-                with trio.move_on_at(feed.patient_until):
+            elif in_flight.busy(session) and feed.patience > 0:
+                began = trio.current_time()
+                with trio.move_on_after(feed.patience):
                     await in_flight.quiet(session)
+                feed.patience -= max(trio.current_time() - began, INTERRUPTED)
             elif self._book.live(session).open_calls:
                 await self._next_event(session)
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
+from superfluid.daemon.asking import Question
 from superfluid.daemon.conversing import Ask, Turn
 from superfluid.protocol import records
 from superfluid.protocol.codes import PurgeMode, Role
@@ -190,6 +191,30 @@ def test_a_turn_that_comes_while_a_batch_is_computed_goes_first(tmp_path):
         assert report.kv_tokens == report.tokens
 
     run(tmp_path, story, worker_argv=(*FAKE, "delay_us=2000"))
+
+
+def test_a_question_late_in_a_long_batch_goes_first_too(tmp_path):
+    async def story(house: House):
+        house.cases.ingesting.patience = 1.0
+        feeds = house.cases.feeds
+        session = await feeds.open("long", None, False)
+        feeds.push(session, lines(0, 30))
+
+        def computing() -> bool:
+            return any(generation.job.kv_session == session for generation in house.room.in_flight.all())
+
+        async def begun() -> bool:
+            return computing()
+
+        await house.until(begun)
+        await trio.sleep(1.2)  # longer than questions may hold a batch up, none of which has come yet
+        assert computing()
+        async with house.cases.asking.ask(session, Question("what?", 3, GREEDY)) as answering:
+            async for _ in answering.pieces():
+                assert not computing()
+        assert (await house.settled(session)).taken == 30
+
+    run(tmp_path, story, worker_argv=(*FAKE, "delay_us=8000"))
 
 
 def test_turns_without_a_pause_hold_up_data_for_a_time_only(tmp_path):
