@@ -7,18 +7,9 @@ from tests.web.server import Web
 
 __all__ = ["SOURCES"]
 
-_NOT_RUN: list[str] = []
-
-
 def not_run(what):
     """A test that cannot run on this machine: it counts as skipped, and the run's last lines say why."""
-    _NOT_RUN.append(what)
     pytest.skip(what)
-
-
-def pytest_terminal_summary(terminalreporter):
-    for what in _NOT_RUN:
-        terminalreporter.write_line(f"NOT RUN: {what}")
 
 
 @pytest.fixture(scope="module")
