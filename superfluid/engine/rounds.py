@@ -69,6 +69,8 @@ class Rounds:
         self._clock = clock
         self._lanes: dict[int, Lane] = {}
         self._threads = 0
+        self._row_seconds = 0.0
+        """what a token took in the last long round; 0 before there was one"""
         self._gave_up = False
         """whether the last round was given up: the next one is not, or a flood of newcomers would stop all prompts"""
 
@@ -181,7 +183,7 @@ class Rounds:
             self._threads = threads
         began = self._clock()
         drawn: list[tuple[int, int]] = []
-        self._gave_up = not self._compute(shares, drawn, stop=self._breaker(tick, shares))
+        self._gave_up = not self._compute(shares, drawn, stop=self._breaker(tick, shares, began))
         if self._gave_up:
             return True
         ended = self._clock()
@@ -190,6 +192,8 @@ class Rounds:
         tally.rounds += 1
         tally.prefill_tokens += prompt_rows
         tally.decode_tokens += rows - prompt_rows
+        if rows >= BREAKABLE:
+            self._row_seconds = (ended - began) / rows
         if prompt_rows:
             tally.prefill_us += round((ended - began) * 1e6)
         if drawn:
@@ -228,12 +232,14 @@ class Rounds:
         slots = ((lane, self._tiers.of_lane(lane.number)) for lane in running if lane.open)
         return int(any(slot is not None and len(lane.tokens) - len(slot.tokens) == 1 for lane, slot in slots))
 
-    def _breaker(self, tick: Tick, shares: Sequence[_Share]) -> Callable[[], bool] | None:
-        """What asks in the middle of a round whether to give it up; None where it had better go on."""
+    def _breaker(self, tick: Tick, shares: Sequence[_Share], began: float) -> Callable[[], bool] | None:
+        """What asks in the middle of a round whether to give it up; None where it had better go on. Past half of what
+        it should take, to finish it costs the newcomer less than what would be lost."""
         rows = sum(len(share.stretch.tokens) for share in shares)
         if rows < BREAKABLE or self._gave_up or not self._tiers.breakable:
             return None
-        return lambda: self._stop(tick.number, at_once=True)
+        half = rows * self._row_seconds / 2 or float("inf")
+        return lambda: self._clock() - began < half and self._stop(tick.number, at_once=True)
 
     def _compute(
         self,

@@ -7,6 +7,7 @@ from tests.web.server import Web
 
 __all__ = ["SOURCES"]
 
+
 def not_run(what):
     """A test that cannot run on this machine: it counts as skipped, and the run's last lines say why."""
     pytest.skip(what)
