@@ -45,7 +45,7 @@ def complete(
     """Print what the model puts between two texts (fill-in-the-middle). Nothing of it is kept in a session.
 
     The middle is printed as it is, in a pipe without a newline after it. Exits with 1 where the daemon's deadline
-    cut it off. Ctrl-C stops it.
+    came first, and prints nothing then. Ctrl-C stops it.
     """
     before, after = _texts(prefix, prefix_file, suffix, suffix_file)
     request = requests.Complete(before, after, FimMode.SPM if spm else FimMode.PSM, max_tokens)
@@ -62,7 +62,7 @@ def complete(
     else:
         terminal.write(reply.text)
     if reply.expired:
-        terminal.note("the completion was cut off before its end")
+        terminal.note("the daemon's deadline came before the completion's end")
         return Exit.FAILURE
     return Exit.OK
 

@@ -36,6 +36,9 @@ KEPT = 256
 
 _Key = tuple[bytes, int, int]
 
+_EXPIRED = Completion("", (), cached=False, expired=True)
+"""Half a middle is of no use to an editor (spec: wire-facts, 8.15)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -64,7 +67,7 @@ class Completing:
     async def complete(
         self, bucket: Bucket, prefix: str, suffix: str, mode: int, max_tokens: int
     ) -> Completion | Throttled:
-        """The middle, without the token that ended it; `expired` where the deadline came first, with what there is.
+        """The middle, without the token that ended it; `expired` and empty where the deadline came first.
 
         Cancelled, it cancels, queued or running. Raises NoFim, ProtocolRefusal for an unknown mode, OverWindow, and
         what a generation may raise.
@@ -103,8 +106,10 @@ class Completing:
         return await trio.to_thread.run_sync(dialect.prompt, vocabulary, prefix, suffix, mode)
 
     async def _generated(self, dialect: FimDialect, prompt: Span, max_tokens: int, deadline: float) -> Completion:
-        if max_tokens == 0 or trio.current_time() >= deadline:
-            return Completion("", (), cached=False, expired=max_tokens > 0)
+        if max_tokens == 0:
+            return Completion("", (), cached=False, expired=False)
+        if trio.current_time() >= deadline:
+            return _EXPIRED
         with self._book.passing(GREEDY) as state:
             self._book.pass_by(state, Appended(None, prompt))
             generation = self._generating.admit(state, max_tokens, Qos.COMPLETION, channels=Channels())
@@ -118,7 +123,9 @@ class Completing:
         drawn = list(_drawn(generation))
         middle = tuple(takewhile(lambda token: token not in dialect.ends, drawn))
         cut = generation.summary is None or generation.summary.finish == Finish.CANCELLED
-        return Completion(self._text(middle), middle, cached=False, expired=cut and len(middle) == len(drawn))
+        if cut and len(middle) == len(drawn):
+            return _EXPIRED
+        return Completion(self._text(middle), middle, cached=False, expired=False)
 
     def _text(self, tokens: Iterable[int]) -> str:
         """Whole characters only: what is put into a file must not end in half of one."""

@@ -67,8 +67,8 @@ def test_options(cli: Cli, server: FakeServer) -> None:
 
 
 def test_one_that_was_cut_off(cli: Cli, server: FakeServer) -> None:
-    server.expect(requests.Complete("a", "b", 0, 128), responses.Completion("retu", (5,), False, True))
-    assert cli("complete", "a", "b") == Ran(1, "retu", "the completion was cut off before its end\n")
+    server.expect(requests.Complete("a", "b", 0, 128), responses.Completion("", (), False, True))
+    assert cli("complete", "a", "b") == Ran(1, "", "the daemon's deadline came before the completion's end\n")
 
 
 def test_refusals(cli: Cli, server: FakeServer) -> None:
