@@ -9,6 +9,7 @@ import socket
 import time
 
 import pytest
+import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from superfluid.daemon.completing import KEPT
@@ -253,7 +254,7 @@ def test_a_web_socket_that_closes_cancels(slow):
     async def talk():
         async with slow.socket() as ws:
             await say(ws, {"Complete": {"prefix": "ws", "suffix": "y", "mode": 0, "max_tokens": 1900}})
-            until(lambda: metric(slow.daemon, "lanes_active") == 1)
+            await trio.to_thread.run_sync(until, lambda: metric(slow.daemon, "lanes_active") == 1)
 
     run(talk)
     until(lambda: metric(slow.daemon, "lanes_active") == 0)
