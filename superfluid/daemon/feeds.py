@@ -6,8 +6,10 @@ A feed is a session with a name; every session can be pushed to (decisions 1 and
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import trio
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
@@ -67,7 +69,7 @@ class Feeds:
         self._events = events
         self._limits = limits
         self._most = most
-        self._coming: set[str] = set()
+        self._coming: dict[str, trio.Event] = {}
         """names that are being given"""
         self._used: dict[int, int] = {}
         """when sessions were last used, in unix milliseconds"""
@@ -92,7 +94,7 @@ class Feeds:
         """
         named = naming.name(GIVEN_NAME + secrets.token_hex(12) if name is None else name)
         opened = naming.feed(window, pre_decode, self._limits)
-        with self._giving(named.name, None):
+        async with self._giving(named.name, None):
             session = SessionState(self._book.heads.next_id())
             bodies: tuple[EventBody, ...] = (decide.create(None, _PARAMS), named, opened)
             events = tuple(Event(place, 1, self._book.now_ms(), body) for place, body in enumerate(bodies))
@@ -105,26 +107,31 @@ class Feeds:
     async def name(self, session: int, name: str) -> Event:
         """Give a session a name, or another one. Raises BadName, NameTaken and TooManyLive."""
         named = naming.name(name)
-        with self._giving(name, session):
-            async with self._book.writing(session) as state:
-                event = await self._book.commit_one(state, named)
+        async with self._giving(name, session), self._book.writing(session) as state:
+            event = await self._book.commit_one(state, named)
         self._use(session)
         return event
 
-    @contextmanager
-    def _giving(self, name: str, session: int | None) -> Iterator[None]:
-        """Keep a name for the session that is about to get it, None for a new one."""
+    @asynccontextmanager
+    async def _giving(self, name: str, session: int | None) -> AsyncIterator[None]:
+        """Keep a name for the session that is about to get it, None for a new one.
+
+        Whoever wants it meanwhile waits: a client that is refused looks for the session, and has to find it.
+        """
+        while (coming := self._coming.get(name)) is not None:
+            await coming.wait()
         holder = self._book.heads.named(name)
-        if name in self._coming or (holder is not None and holder != session):
+        if holder is not None and holder != session:
             raise NameTaken(name)
         nameless = session is None or self._book.live(session).feed.name is None
         if nameless and len(self._book.heads.all_named()) + len(self._coming) >= self._most:
             raise TooManyLive(self._most)
-        self._coming.add(name)
+        given = self._coming[name] = trio.Event()
         try:
             yield
         finally:
-            self._coming.discard(name)
+            del self._coming[name]
+            given.set()
 
     def resolve(self, key: str) -> int:
         """The living session of that name, or of that id where it is digits. Raises UnknownName, UnknownSession."""
