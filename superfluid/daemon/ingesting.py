@@ -376,7 +376,15 @@ class Ingesting:
         self._room.metrics.ingested_tokens += len(span_of(plan.body))
         for told in self.after_batch:
             told(session)
-        if (cold or plan.cuts.ranges) and not self._room.in_flight.busy(session):
-            # Where nothing can be shifted, what is behind a gap is computed again, before anybody asks.
-            await self._prefill(session, feed, plan.after, plan.after)
+        if cold or plan.cuts.ranges:
+            await self._cover(session, feed)
         return True
+
+    async def _cover(self, session: int, feed: _Feed) -> None:
+        """Have KV of all that the session holds, before anybody asks: where nothing can be shifted, what is behind a
+        gap is computed again. Data that wait bring it along."""
+        while not feed.backlog.pending:
+            await self._free(session, feed)
+            state = await self._book.now(session)
+            if await self._prefill(session, feed, state, state) is not False:
+                return

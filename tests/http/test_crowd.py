@@ -55,7 +55,9 @@ class Member:
         assert ack.pending >= 0
 
     def do_push_and_wait(self, name):
-        self.client.sessions.push(name, f"line {self.draw.random()}", wait=True, wait_interval=0.02)
+        self.client.sessions.push(
+            name, f"line {self.draw.random()}", wait=True, wait_interval=0.02, wait_timeout=DEADLINE
+        )
 
     def do_ask(self, name):
         answer = self.client.sessions.generate(name, prompt=self.draw.choice(["Q1?", "Why?"]), max_tokens=9)
