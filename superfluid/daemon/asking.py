@@ -158,7 +158,6 @@ class Asking:
         limit = self._model.window if question.max_tokens is None else question.max_tokens
         options = replace(question.options, ephemeral=True)
         generation = self._generating.admit(state, limit, question.qos, options, live=True)
-        generation.deltas.close()
         try:
             yield Reply(generation, len(state.tokens), question.stops, self._generating.abandon)
         finally:

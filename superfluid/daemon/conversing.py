@@ -144,7 +144,6 @@ class Conversing:
             limit = self.model.window if ask.max_tokens is None else ask.max_tokens
             channels = Channels() if ask.turns is None else None  # what answers a raw prompt is all text
             generation = self._generating.admit(state, limit, ask.qos, ask.options, channels=channels, live=True)
-            generation.deltas.close()
             reply = Reply(generation, prompt_tokens, ask.stops, self._generating.abandon)
             try:
                 yield reply

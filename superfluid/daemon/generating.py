@@ -123,7 +123,8 @@ class Generating:
     ) -> Generation:
         """Queue a generation on `state` as it stands; the caller has checked that there is room.
 
-        The reply is cut into `channels`; without, what looks like a tool call is text. It draws with `params` instead
+        The reply is cut into `channels`; without, what looks like a tool call is text. With `live`, its text is
+        followed piece by piece and its events by nobody. It draws with `params` instead
         of the session's; the KV that it computes is that of `kv_session` instead.
 
         Raises QueueFull, SessionPurged for a copy of what is gone, and ShuttingDown: a drain that has begun does not
@@ -149,6 +150,8 @@ class Generating:
         ends = self._book.is_passing(state)
         generation = Generation(job, splitter, self._room.metrics, live=live, ends=ends)
         self._room.submit(generation)
+        if live:
+            generation.deltas.close()
         return generation
 
     async def admit_in_time(

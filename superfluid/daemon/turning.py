@@ -116,7 +116,6 @@ class Turning:
                     await self._book.commit_one(state, *draught.bodies)
             limit = self._model.window if ask.max_tokens is None else ask.max_tokens
             generation = self._generating.admit(state, limit, ask.qos, ask.options, live=True, params=ask.params)
-            generation.deltas.close()
             return generation, len(state.tokens)
 
     async def _draught(self, state: SessionState, turns: tuple[Turn, ...] | None) -> Draught:

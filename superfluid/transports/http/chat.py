@@ -9,9 +9,10 @@ from superfluid.daemon.config import HttpConfig
 from superfluid.daemon.conversing import Ask, Turn
 from superfluid.protocol.codes import Role
 from superfluid.transports.http import sampling
+from superfluid.transports.http import turns as sent
 from superfluid.transports.http.choices import Choice, Order
 from superfluid.transports.http.chunks import OpenAiForm
-from superfluid.transports.http.fields import Fields, missing, unsupported, wrong
+from superfluid.transports.http.fields import Fields, unsupported, wrong
 
 _ROLES: Mapping[str, Role] = {
     "system": Role.SYSTEM,
@@ -79,49 +80,18 @@ class Chat(OpenAiForm):
 
 def turns(fields: Fields) -> tuple[Turn, ...]:
     """The conversation in `messages`. Raises ApiError."""
-    messages = fields.array("messages")
-    if messages is None:
-        raise missing("messages", "an array of messages")
-    if not messages:
-        raise wrong("messages", "at least one message", messages)
-    return tuple(_turn(message, f"messages[{place}]") for place, message in enumerate(messages))
+    return tuple(_turn(message) for message in sent.messages(fields))
 
 
-def _turn(message: Any, path: str) -> Turn:
-    if not isinstance(message, dict):
-        raise wrong(path, "an object with role and content", message)
-    fields = Fields(message, path)
-    role = fields.text("role")
-    if role is None:
-        raise missing(f"{path}.role", f"one of {', '.join(_ROLES)}")
+def _turn(message: Fields) -> Turn:
+    role = sent.role(message, _ROLES)
     if role in ("tool", "function"):
-        raise unsupported(f"{path}.role", _TOOLS)
+        raise unsupported(message.param("role"), _TOOLS)
     if role not in _ROLES:
-        raise wrong(f"{path}.role", f"one of {', '.join(_ROLES)}", role)
+        raise wrong(message.param("role"), f"one of {', '.join(_ROLES)}", role)
     for name in ("tool_calls", "function_call"):
-        if fields.raw(name) is not None and sampling.filled(fields.raw(name)):
-            raise unsupported(fields.param(name), _TOOLS)
-    return Turn(_ROLES[role], _content(fields.raw("content"), f"{path}.content"))
-
-
-def _content(value: Any, path: str) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        return "".join(_part(part, f"{path}[{place}]") for place, part in enumerate(value))
-    raise wrong(path, "a string or an array of text parts", value)
-
-
-def _part(part: Any, path: str) -> str:
-    if not isinstance(part, dict):
-        raise wrong(path, "a text part, which is an object", part)
-    fields = Fields(part, path)
-    kind = fields.text("type")
-    if kind not in (None, "text"):
-        raise unsupported(f"{path}.type", f"parts other than text, such as {kind[:20]!a},")
-    text = fields.text("text")
-    if text is None:
-        raise missing(f"{path}.text", "a string")
-    return text
+        if message.raw(name) is not None and sampling.filled(message.raw(name)):
+            raise unsupported(message.param(name), _TOOLS)
+    content = message.raw("content")
+    texts = [] if content is None else sent.texts(content, message.param("content"), "part", {})
+    return Turn(_ROLES[role], "".join(texts))

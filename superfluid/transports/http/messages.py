@@ -11,6 +11,7 @@ from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol.codes import Role
 from superfluid.protocol.refusals import OverWindow, Refusal
 from superfluid.transports.http import sampling
+from superfluid.transports.http import turns as sent
 from superfluid.transports.http.choices import Form, Order, Sending, Teller, converse
 from superfluid.transports.http.errors import ApiError
 from superfluid.transports.http.fields import Fields, missing, unsupported, wrong
@@ -97,47 +98,20 @@ def conversation(fields: Fields) -> tuple[Turn, ...]:
     system = fields.raw("system")
     # Blocks of a system prompt are texts of their own, unlike the parts of a message.
     blocks = [] if system is None else _texts(system, "system")
-    messages = fields.array("messages")
-    if messages is None:
-        raise missing("messages", "an array of messages")
-    if not messages:
-        raise wrong("messages", "at least one message", messages)
-    turns = [_turn(message, f"messages[{place}]") for place, message in enumerate(messages)]
+    turns = [_turn(message) for message in sent.messages(fields)]
     return (Turn(Role.SYSTEM, "\n\n".join(blocks)), *turns) if any(blocks) else tuple(turns)
 
 
-def _turn(message: Any, path: str) -> Turn:
-    if not isinstance(message, dict):
-        raise wrong(path, "an object with role and content", message)
-    fields = Fields(message, path)
-    role = fields.text("role")
-    if role is None:
-        raise missing(f"{path}.role", f"one of {', '.join(_ROLES)}")
+def _turn(message: Fields) -> Turn:
+    role = sent.role(message, _ROLES)
     if role not in _ROLES:
         hint = "; a system prompt goes into the field system" if role == "system" else ""
-        raise wrong(f"{path}.role", f"one of {', '.join(_ROLES)}{hint}", role)
-    content = fields.raw("content")
+        raise wrong(message.param("role"), f"one of {', '.join(_ROLES)}{hint}", role)
+    content = message.raw("content")
     if content is None:
-        raise missing(f"{path}.content", "a string or an array of blocks")
-    return Turn(_ROLES[role], "".join(_texts(content, f"{path}.content")))
+        raise missing(message.param("content"), "a string or an array of blocks")
+    return Turn(_ROLES[role], "".join(_texts(content, message.param("content"))))
 
 
 def _texts(value: Any, path: str) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, list):
-        return [_block(block, f"{path}[{place}]") for place, block in enumerate(value)]
-    raise wrong(path, "a string or an array of text blocks", value)
-
-
-def _block(block: Any, path: str) -> str:
-    if not isinstance(block, dict):
-        raise wrong(path, "a text block, which is an object", block)
-    fields = Fields(block, path)
-    kind = fields.text("type")
-    if kind not in (None, "text"):
-        raise unsupported(f"{path}.type", _PARTS.get(kind, f"blocks other than text, such as {kind[:20]!a},"))
-    text = fields.text("text")
-    if text is None:
-        raise missing(f"{path}.text", "a string")
-    return text
+    return sent.texts(value, path, "block", _PARTS)
