@@ -14,6 +14,7 @@ from superfluid.protocol import postcard, requests, responses
 from superfluid.protocol.feed_responses import FeedReport
 from superfluid.protocol.frames import FrameReader, frame
 from tests.cli.fake_server import DEADLINE
+from tests.cli.mortal import Mortal
 
 SESSION = 7
 NAME = "feed"
@@ -33,7 +34,7 @@ class Disk:
         return len(self.entries) + self.dropped
 
 
-class FakeFeed:
+class FakeFeed(Mortal):
     """One daemon's life at `path`. Each look at the session's state ingests `appetite` entries, then answers.
 
     It dies after `pushes` of them, before the acknowledgement of the last one where `rudely`. `hang_ups` says of
@@ -50,13 +51,15 @@ class FakeFeed:
         rudely: bool = False,
         hang_ups: tuple[int, ...] = (),
     ) -> None:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(path))
+        listener.listen(4)
+        super().__init__(listener)
         self.path = path
         self.disk = disk
         self.appetite = appetite
         self.queue: deque[str] = deque()
         self.seen: list[Any] = []
-        self.died = threading.Event()
-        self._dying = threading.Lock()
         self.arrived = threading.Condition()
         self._pushes = pushes
         self._rudely = rudely
@@ -64,50 +67,17 @@ class FakeFeed:
         self._pushed = 0
         self._run = random.getrandbits(60)
         self._base = self._total = disk.taken
-        self._open: list[socket.socket] = []
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(path))
-        self._listener.listen(4)
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.live()
 
-    def __enter__(self) -> FakeFeed:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.die()
-
-    def die(self) -> None:
-        """As by SIGKILL: the queue is gone, the disk is not."""
-        with self._dying:
-            if self.died.is_set():
-                return
-            self.path.unlink(missing_ok=True)
-            for closing in (self._listener, *self._open):
-                try:
-                    closing.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
-                closing.close()
-            self.died.set()
+    def _vanish(self) -> None:
+        """The queue is gone with it, the disk is not."""
+        self.path.unlink(missing_ok=True)
 
     def wait_for(self, kind: type, count: int = 1) -> None:
         with self.arrived:
             assert self.arrived.wait_for(
                 lambda: sum(isinstance(request, kind) for request in self.seen) >= count, DEADLINE
             ), kind
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            with self._dying:
-                if self.died.is_set():
-                    connection.close()
-                    return
-                self._open.append(connection)
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
         reader = FrameReader()

@@ -15,11 +15,12 @@ from wsproto.events import AcceptConnection, CloseConnection, Ping, Pong, Reques
 
 from tests.cli.fake_feed import NAME, Disk
 from tests.cli.fake_server import DEADLINE
+from tests.cli.mortal import Mortal
 
 KEY = "LSK-1"
 
 
-class FakeWebFeed:
+class FakeWebFeed(Mortal):
     """One server's life. Every look at the session ingests `appetite` entries; it dies after `pushes` pushes.
 
     With `tells`, its session object tells what was taken, as ours does; without, only events say so, one for each
@@ -27,59 +28,25 @@ class FakeWebFeed:
     """
 
     def __init__(self, disk: Disk, *, port: int = 0, tells: bool = True, appetite: int = 1 << 30, pushes: int = -1):
+        super().__init__(socket.create_server(("127.0.0.1", port)))
         self.disk = disk
         self.appetite = appetite
         self.queue: deque[str] = deque()
         self.pushed = 0
         self.pongs = 0
         self.keys: list[str] = []
-        self.died = threading.Event()
         self.changed = threading.Condition()
         self._tells = tells
         self._pushes = pushes
         self._run = random.getrandbits(60)
         self._base = self._total = disk.taken
-        self._dying = threading.Lock()
-        self._open: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", port))
         self.port: int = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def __enter__(self) -> FakeWebFeed:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.die()
-
-    def die(self) -> None:
-        with self._dying:
-            if self.died.is_set():
-                return
-            for closing in (self._listener, *self._open):
-                try:
-                    closing.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
-                closing.close()
-            self.died.set()
+        self.live()
 
     def wait_for_pushes(self, count: int) -> None:
         with self.changed:
             assert self.changed.wait_for(lambda: self.pushed >= count, DEADLINE)
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            with self._dying:
-                if self.died.is_set():
-                    connection.close()
-                    return
-                self._open.append(connection)
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
         try:
