@@ -4,7 +4,8 @@
     python benchmarks/serving.py --server NAME=URL ...        servers that run already
     options: --scenario NAME (repeatable), --repeat 5, --threads 2, --lanes 8, --context 2048
 
-Prints the median of each figure for each server and the ratio of the first server to each other.
+Each turn begins with a fresh process of every server that is started here. Prints the median of each figure for each
+server and the ratio of the first server to each other.
 """
 
 from __future__ import annotations
@@ -138,14 +139,16 @@ def checked(replies: list[Reply]) -> list[Reply]:
 
 
 def run(servers: list[Server], scenarios: list[str], repeat: int) -> None:
-    for server in servers:
-        chat(server, [user("warm up")], 8)
     for name in scenarios:
         print(f"\n{name}: {SCENARIOS[name].__doc__}")
         figures: dict[str, list[Figures]] = {server.name: [] for server in servers}
         for turn in range(repeat):
-            # Turn about, so that what the machine does meanwhile meets all alike.
+            # Turn about, so that what the machine does meanwhile meets all alike; and each time another process,
+            # as one may be a tenth slower than the next for as long as it lives.
             for server in servers if turn % 2 == 0 else servers[::-1]:
+                if server.restart is not None:
+                    server.restart()
+                chat(server, [user("warm up")], 8)
                 figures[server.name].append(SCENARIOS[name](server, turn))
                 print(f"  {server.name} {turn + 1}/{repeat}", end="\r", file=sys.stderr, flush=True)
         show(servers, figures)

@@ -133,6 +133,7 @@ class Generating:
         if self.closing:
             raise ShuttingDown
         self._book.check_copy(state)
+        passing = self._book.is_passing(state)
         job = Job(
             lane=self._room.in_flight.next_lane(),
             session=state.id,
@@ -144,11 +145,11 @@ class Generating:
             arrived=trio.current_time(),
             options=options,
             batch_invariant=state.batch_invariant,
+            passing=passing,
             kv_session=kv_session,
         )
         splitter = self._model.splitter(state, channels or self._model.channels.without_calls())
-        ends = self._book.is_passing(state)
-        generation = Generation(job, splitter, self._room.metrics, live=live, ends=ends)
+        generation = Generation(job, splitter, self._room.metrics, live=live, ends=passing)
         self._room.submit(generation)
         if live:
             generation.deltas.close()

@@ -20,11 +20,12 @@ import numpy as np
 import psutil
 from llama_cpp._ggml import libggml
 
-from superfluid.engine.backend import Decoded, LoadError, State, Stretch, Traits
+from superfluid.engine.backend import Decoded, LoadError, Sampler, State, Stretch, Traits
 from superfluid.engine.breaker import Breaker
 from superfluid.engine.devices import build, device_names, gpus
 from superfluid.engine.logs import LineLog
-from superfluid.engine.sampling import PENALTY_WINDOW, Recipe
+from superfluid.engine.samplers import Logits, make_sampler
+from superfluid.engine.sampling import Recipe
 from superfluid.protocol.ticks import KV_TYPES, Load
 
 _UBATCH = 512
@@ -129,60 +130,6 @@ def _attention_bytes(model: Any, kind: int = c.GGML_TYPE_F16) -> int:
     return int(elements * size(kind) // block(kind))
 
 
-class LlamaSampler:
-    """A chain of llama.cpp's samplers, whose last stage is seeded anew for every draw."""
-
-    def __init__(self, backend: LlamaBackend, stages: Recipe, said: Sequence[int]) -> None:
-        self._backend = backend
-        self._greedy = stages.greedy
-        self._chain = c.llama_sampler_chain_init(c.llama_sampler_chain_default_params())
-        self._fixed = 0
-        self._add_bias(stages)
-        if stages.penalises:
-            weights = stages.repeat, stages.frequency, stages.presence
-            self._add(c.llama_sampler_init_penalties(backend.traits.vocabulary, PENALTY_WINDOW, *weights))
-            for token in said:
-                c.llama_sampler_accept(self._chain, token)
-        if stages.greedy:
-            self._add(c.llama_sampler_init_greedy())
-        if stages.top_k is not None:
-            self._add(c.llama_sampler_init_top_k(stages.top_k))
-        if stages.top_p is not None:
-            self._add(c.llama_sampler_init_top_p(stages.top_p, 1))
-        if stages.min_p is not None:
-            self._add(c.llama_sampler_init_min_p(stages.min_p, 1))
-        if stages.temperature is not None:
-            self._add(c.llama_sampler_init_temp(stages.temperature))
-
-    def _add_bias(self, stages: Recipe) -> None:
-        size = self._backend.traits.vocabulary
-        bias: dict[int, float] = {}
-        for token, weight in stages.bias:
-            if token < size:
-                bias[token] = bias.get(token, 0.0) + weight
-        if stages.no_end:
-            bias |= dict.fromkeys(self._backend.ends, float("-inf"))
-        if bias:
-            entries = (c.llama_logit_bias * len(bias))(*bias.items())
-            self._add(c.llama_sampler_init_logit_bias(size, len(bias), entries))
-
-    def _add(self, stage: Any) -> None:
-        c.llama_sampler_chain_add(self._chain, stage)
-        self._fixed += 1
-
-    def draw(self, stretch: int, bits: int) -> int:
-        if not self._greedy:
-            if c.llama_sampler_chain_n(self._chain) > self._fixed:
-                c.llama_sampler_free(c.llama_sampler_chain_remove(self._chain, self._fixed))
-            c.llama_sampler_chain_add(self._chain, c.llama_sampler_init_dist(bits))
-        return self._backend.sample(self._chain, stretch)
-
-    def close(self) -> None:
-        if self._chain is not None:
-            c.llama_sampler_free(self._chain)
-            self._chain = None
-
-
 class LlamaBackend:
     """A model and its context. Make it with `open_llama`."""
 
@@ -193,6 +140,7 @@ class LlamaBackend:
         self._memory = c.llama_get_memory(context)
         self._traits = _traits(model, context, self._vocabulary, exact_kv)
         self._batch = _Batch(self._traits.batch, self._traits.sequences)
+        self._row = ctypes.c_float * self._traits.vocabulary
 
     @property
     def traits(self) -> Traits:
@@ -207,8 +155,12 @@ class LlamaBackend:
                 result = c.llama_decode(self._context, filled)
         return _RESULTS.get(result, Decoded.FAILED)
 
-    def sampler(self, stages: Recipe, said: Sequence[int]) -> LlamaSampler:
-        return LlamaSampler(self, stages, said)
+    def sampler(self, stages: Recipe, said: Sequence[int]) -> Sampler:
+        return make_sampler(self, stages, said)
+
+    @property
+    def vocabulary(self) -> int:
+        return self._traits.vocabulary
 
     @cached_property
     def ends(self) -> tuple[int, ...]:
@@ -219,10 +171,14 @@ class LlamaBackend:
         """Let a chain choose, and accept, the token after a stretch of the last batch."""
         return int(c.llama_sampler_sample(chain, self._context, self._batch.last_rows[stretch]))
 
+    def logits(self, stretch: int) -> Logits:
+        """Those after a stretch of the last batch, one a token of the vocabulary: the library's own memory, which
+        holds them until the next decode."""
+        first = c.llama_get_logits_ith(self._context, self._batch.last_rows[stretch]).contents
+        return np.frombuffer(memoryview(self._row.from_address(ctypes.addressof(first))), np.float32)
+
     def gap(self, stretch: int) -> float:
-        pointer = c.llama_get_logits_ith(self._context, self._batch.last_rows[stretch])
-        logits = np.ctypeslib.as_array(pointer, (self._traits.vocabulary,))
-        second, first = np.partition(logits, (-2, -1))[-2:].tolist()
+        second, first = np.partition(self.logits(stretch), (-2, -1))[-2:].tolist()
         gap = first - second
         return gap if math.isfinite(gap) else 0.0
 

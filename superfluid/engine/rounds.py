@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from superfluid.engine.announcing import Announcing
 from superfluid.engine.backend import Backend, Decoded, Stretch
 from superfluid.engine.lanes import Lane, open_lane, unknown_lane
 from superfluid.engine.sequences import Tiers
@@ -49,7 +50,7 @@ class _Tally:
 
 
 class Rounds:
-    """Runs ticks on one backend. `announce` takes what each round drew; `stop` is asked between rounds, and in long
+    """Runs ticks on one backend. `announce` takes what rounds drew; `stop` is asked between rounds, and in long
     ones, whether the tick is to end. Both may raise, which ends everything."""
 
     def __init__(
@@ -64,7 +65,7 @@ class Rounds:
         self._backend = backend
         self._tiers = tiers
         self._governor = governor
-        self._announce = announce
+        self._announcing = Announcing(announce, clock)
         self._stop = stop
         self._clock = clock
         self._lanes: dict[int, Lane] = {}
@@ -94,12 +95,12 @@ class Rounds:
             if tally.rounds and (self._clock() - began) * 1000 >= tick.budget_ms:
                 break
             progressed = self._round(tick, running, tally)
-            if not self._sweep(running, outcomes) and not progressed:
-                break
-            if self._stop(tick.number):
+            # A lane that is over leaves its place to another one, and who asked for it waits for the end of the tick.
+            if self._sweep(running, outcomes) or not progressed or self._stop(tick.number):
                 break
         for lane in running:
             outcomes[lane.number] = lane.outcome()
+        self._announcing.flush()
         return Outcome(
             tick=tick.number,
             lanes=tuple(outcomes.get(number) or unknown_lane(number) for number in dict.fromkeys(tick.run)),
@@ -197,7 +198,8 @@ class Rounds:
         if prompt_rows:
             tally.prefill_us += round((ended - began) * 1e6)
         if drawn:
-            self._announce(Drawn(tick.number, tuple(drawn)))
+            first = any(share.lane.draws_made == 1 for share in shares if share.stretch.draws)
+            self._announcing.drew(tick.number, drawn, first=first)
         self._governor.after_round(rows, ended - began, ended)
         return True
 

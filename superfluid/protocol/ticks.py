@@ -219,7 +219,7 @@ class LoadFailed:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The tokens of one round: (lane, token)."""
+    """The tokens of one round or several, in order: (lane, token)."""
 
     tick: U64
     tokens: tuple[tuple[U64, U32], ...]

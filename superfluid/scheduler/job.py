@@ -33,6 +33,8 @@ class Job:
     arrived: float
     options: LaneOptions = field(default_factory=LaneOptions)
     batch_invariant: bool = False
+    passing: bool = False
+    """nothing of it is logged, and whoever waits for it sees each token as it is drawn"""
     kv_session: int | None = None
     """whose KV it computes, where that is another one's"""
     drawn: int = 0

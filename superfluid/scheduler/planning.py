@@ -13,6 +13,10 @@ from superfluid.scheduler.schedule import Schedule
 ROUNDS = 8
 """Most rounds a tick: one commit for all of them. Fewer cost a fifth of the speed, more delay what clients see."""
 
+PASSING_ROUNDS = 64
+"""The same where there is nothing to commit, and clients see each token as it comes. Ending a tick and beginning the
+next costs as much as a fifth of a quick round."""
+
 ROUND_SECONDS = 0.7
 """What a round with prompt tokens may take: streams pause for so long, and shorter ones cost speed. A newcomer of a
 better class ends it in the middle."""
@@ -49,13 +53,19 @@ def plan(schedule: Schedule, now: float) -> Tick | None:
     invariant = len(ticking) == 1 and ticking[0].batch_invariant
     return Tick(
         number=number,
-        rounds=ROUNDS if ticking else 0,
+        rounds=_rounds(ticking),
         chunk=INVARIANT_CHUNK if invariant else _chunk(schedule),
         budget_ms=schedule.tick_target_ms,
         starts=tuple(_start(job) for job in ticking if not job.started),
         run=tuple(job.lane for job in ticking),
         ends=tuple(schedule.leaving),
     )
+
+
+def _rounds(ticking: Sequence[Job]) -> int:
+    if not ticking:
+        return 0
+    return PASSING_ROUNDS if all(job.passing for job in ticking) else ROUNDS
 
 
 def choose(schedule: Schedule, now: float) -> list[Job]:

@@ -112,6 +112,15 @@ class Worker:
             self.kv[change.session] = (change.tier, change.covered)
         return reply, drawn
 
+    def finish(self, run, starts=()):
+        """Run ticks until these lanes are over: the last outcome of each, in their order."""
+        last = {}
+        while open_lanes := [lane for lane in run if lane not in last]:
+            outcome, _ = self.tick(open_lanes, starts, rounds=100)
+            last |= {lane.lane: lane for lane in outcome.lanes if lane.finish != Finish.OPEN}
+            starts = ()
+        return [last[lane] for lane in run]
+
     def interrupt(self, number):
         self.send(Interrupt(number))
 

@@ -37,6 +37,10 @@ def shared(backend):
         yield running
 
 
+def tokens_of(drawn):
+    return sum(len(announced.tokens) for announced in drawn)
+
+
 class TestDrawing:
     def test_a_lane_ends_at_its_limit(self, shared):
         reply = shared.generate(1, PROMPT, 12)
@@ -46,11 +50,18 @@ class TestDrawing:
     def test_rounds_of_a_tick_are_bounded(self, shared):
         start = shared.start(2, PROMPT[::-1], 20)
         outcome, drawn = shared.tick([start.lane], [start], rounds=3)
-        assert (outcome.rounds, len(drawn), outcome.lanes[0].finish) == (3, 3, Finish.OPEN)
+        assert (outcome.rounds, tokens_of(drawn), outcome.lanes[0].finish) == (3, 3, Finish.OPEN)
         outcome, drawn = shared.tick([start.lane], rounds=2)
-        assert (outcome.rounds, len(drawn), outcome.decode_tokens, outcome.prefill_tokens) == (2, 2, 2, 0)
+        assert (outcome.rounds, tokens_of(drawn), outcome.decode_tokens, outcome.prefill_tokens) == (2, 2, 2, 0)
         outcome, _ = shared.tick([], ends=[start.lane])
         assert outcome.rounds == 0
+
+    def test_a_tick_ends_with_the_round_that_ends_a_lane(self, shared):
+        short, long = shared.start(2, PROMPT[1:], 3), shared.start(3, PROMPT[2:], 9)
+        outcome, drawn = shared.tick([short.lane, long.lane], [short, long], rounds=50)
+        assert [lane.finish for lane in outcome.lanes] == [Finish.LENGTH, Finish.OPEN]
+        assert (outcome.rounds, tokens_of(drawn)) == (3, 6)
+        assert shared.finish([long.lane])[0].finish == Finish.LENGTH
 
     def test_a_spent_budget_still_allows_one_round(self, shared):
         start = shared.start(3, PROMPT[5:], 20)
@@ -161,9 +172,9 @@ class TestForks:
         base = shared.start(1, PROMPT, 8)
         shared.tick([base.lane], [base], rounds=3)
         fork = shared.start(2, [*PROMPT, 70], 4)
-        outcome, _ = shared.tick([base.lane, fork.lane], [fork], rounds=20)
-        assert [lane.finish for lane in outcome.lanes] == [Finish.LENGTH, Finish.LENGTH]
-        assert outcome.lanes[1].warm == len(PROMPT)
+        lanes = shared.finish([base.lane, fork.lane], [fork])
+        assert [lane.finish for lane in lanes] == [Finish.LENGTH, Finish.LENGTH]
+        assert lanes[1].warm == len(PROMPT)
 
     def test_where_one_sequence_is_all_there_is_take_it_after_saving(self, backend):
         with worker(**backend, lanes=1, spare=0, context=256) as running:
@@ -286,9 +297,9 @@ class TestEphemeralLanes:
             asking = running.start(3, [*base, 70], 4, options=EPHEMERAL)
             outcome, _ = running.tick([asking.lane, long.lane], [asking], rounds=3)
             assert [(lane.prefilled, lane.remaining) for lane in outcome.lanes] == [(0, len(base) + 1), (0, 0)]
-            rest, _ = running.tick([asking.lane, long.lane], rounds=20)
-            assert [lane.finish for lane in rest.lanes] == [Finish.LENGTH, Finish.LENGTH]
-            assert rest.lanes[0].warm == len(base) - 1
+            rest = running.finish([asking.lane, long.lane])
+            assert [lane.finish for lane in rest] == [Finish.LENGTH, Finish.LENGTH]
+            assert rest[0].warm == len(base) - 1
             assert running.kv == {1: (1, len(base) - 1), 2: (2, len(PROMPT) + 5)}
 
     @pytest.mark.parametrize("params", [GenParams(), SAMPLED], ids=["greedy", "sampled"])

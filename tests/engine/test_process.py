@@ -8,8 +8,9 @@ import time
 
 import pytest
 
+from superfluid.protocol import postcard
 from superfluid.protocol.frames import MAX_FRAME, frame
-from superfluid.protocol.ticks import Drawn, Hold, Interrupt, LoadFailed, Park, Parked, Ready, Tick
+from superfluid.protocol.ticks import Drawn, Hold, Interrupt, LoadFailed, Park, Parked, Ready, Tick, WorkerReply
 from tests.engine.process import PATIENCE, Worker, load, worker
 
 
@@ -94,13 +95,15 @@ def test_a_load_that_fails_says_so_and_waits_for_the_end(fresh):
 
 
 def test_a_reader_that_sleeps_stops_no_round(fresh):
-    """Tens of thousands of frames that nobody takes: the tick's end is in the queue all the same."""
-    fresh.load(lanes=8, context=4096)
-    starts = [fresh.start(lane, [20 + lane], 4000) for lane in range(8)]
+    """More than a socket holds, and nobody takes it: the tick's end is in the queue all the same."""
+    fresh.load(lanes=32, context=4096)
+    starts = [fresh.start(lane, [20 + lane], 4000) for lane in range(32)]
     fresh.send(Tick(1, 100_000, 64, 600_000, tuple(starts), tuple(start.lane for start in starts), ()))
     fresh.send(Tick(2, 1, 64, 1000, (), (), ()))
     outcome, drawn = fresh.outcome_of(1)
-    assert outcome.rounds == len(drawn) == 4000
+    assert outcome.rounds == 4000
+    assert sum(len(announced.tokens) for announced in drawn) == 32 * 4000
+    assert sum(len(postcard.encode(WorkerReply, announced)) for announced in drawn) > 1 << 18
     assert fresh.outcome_of(2)[0].lanes == ()
 
 

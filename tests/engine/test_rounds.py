@@ -101,14 +101,16 @@ def test_lanes_that_decode_in_a_round_that_is_given_up_draw_the_same():
     starts = [LaneStart(1, 1, pack(short), GenParams(), 0, 30), LaneStart(2, 2, pack(long), GenParams(), 0, 3)]
     first = bench.rounds.run(Tick(1, 4, 512, 1000, tuple(starts[:1]), (1,), ()))
     second = bench.rounds.run(Tick(2, 40, 512, 1000, tuple(starts[1:]), (1, 2), ()))
+    assert second.lanes[1].finish != Finish.OPEN
+    third = bench.rounds.run(Tick(3, 40, 512, 1000, (), (1,), ()))
     bench.rounds.check()
     assert bench.asked == 1
-    drawn = [*unpack(first.lanes[0].drawn), *unpack(second.lanes[0].drawn)]
+    drawn = [token for outcome in (first, second, third) for token in unpack(outcome.lanes[0].drawn)]
     tokens = list(short)
     for token in drawn:
         assert token == bench.model.oracle(tokens, None)
         tokens.append(token)
-    assert len(drawn) == 30 or second.lanes[0].finish == Finish.END_OF_TURN
+    assert len(drawn) == 30 or third.lanes[0].finish == Finish.END_OF_TURN
     assert bench.right(long, second.lanes[1])
 
 
