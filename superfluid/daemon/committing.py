@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -75,14 +75,8 @@ class Committer:
             writing = [piece for piece in batch if piece.cut.bodies]
             try:
                 events = await self._commit_records(writing, states)
-            except Refusal as refusal:
-                self._lose(batch, refusal)
-                return
-            except Exception:
-                # A bug of ours costs these generations, not the daemon; the log says what is true of their sessions.
-                _LOG.exception("a commit failed")
-                self._book.doubt(states)
-                self._lose(batch, ProtocolRefusal("internal error; the daemon's log says what happened"))
+            except Exception as fault:
+                self._lose(batch, self._reason(fault, states))
                 return
         for piece, committed in zip(writing, events, strict=True):
             if not piece.generation.committed(committed) and piece.finish is Finish.OPEN:
@@ -95,14 +89,14 @@ class Committer:
                 self._in_flight.release(piece.generation)
 
     async def _take_turns(self, turns: AsyncExitStack, pieces: Sequence[Piece]) -> dict[int, SessionState]:
-        """The states of their sessions. One that refuses, damaged or gone, costs only its own generation."""
+        """The states of their sessions. One that cannot be had, damaged or gone, costs only its own generation."""
         states: dict[int, SessionState] = {}
         for piece in sorted(pieces, key=lambda piece: piece.generation.session):
             session = piece.generation.session
             try:
                 states[session] = await turns.enter_async_context(self._book.writing(session, even_fenced=True))
-            except Refusal as refusal:
-                self._lose([piece], refusal)
+            except Exception as fault:
+                self._lose([piece], self._reason(fault, [session]))
         return states
 
     async def _commit_records(
@@ -121,6 +115,15 @@ class Committer:
                 lease = tooling.lease(call_id, self._lease_ms, self._book.now_ms())
                 leased += [] if lease is None else [lease]
         return Draft(state, tuple(leased))
+
+    def _reason(self, fault: Exception, sessions: Iterable[int]) -> Refusal:
+        """What to say of a commit that failed. A bug of ours costs these generations, not the daemon; the log says
+        what is true of their sessions."""
+        if isinstance(fault, Refusal):
+            return fault
+        _LOG.error("a commit failed", exc_info=fault)
+        self._book.doubt(sessions)
+        return ProtocolRefusal("internal error; the daemon's log says what happened")
 
     def _lose(self, pieces: Sequence[Piece], refusal: Refusal) -> None:
         for piece in pieces:
