@@ -2,7 +2,8 @@
 
 `python -m superfluid.engine --fd N` speaks `superfluid.protocol.ticks` on a socket pair. From the bottom up:
 
-- `backend`    what the rest needs of an inference library; `llama` is the real one, `fake` a small verified one
+- `backend`    what the rest needs of an inference library; `llama` is the real one (`context` loads it), `fake` a
+  small verified one (`fake_model` says what it draws)
 - `sampling`   what a draw depends on
 - `radix`      an index of token lists by prefix
 - `host`       copies of KV in host memory, and checkpoints

@@ -1,4 +1,4 @@
-"""llama.cpp behind the `Backend` protocol: with `devices`, all of the worker that knows the C library.
+"""llama.cpp behind the `Backend` protocol: with `context`, `samplers` and `devices`, all that knows the C library.
 
 The raw functions are used throughout, since they alone tell why something failed. Everything that C owns is freed
 through one ExitStack, in the reverse order of its making.
@@ -8,137 +8,49 @@ from __future__ import annotations
 
 import ctypes
 import math
-import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import llama_cpp.llama_cpp as c
 import numpy as np
-import psutil
-from llama_cpp._ggml import libggml
 
 from superfluid.engine.backend import Decoded, LoadError, Sampler, State, Stretch, Traits
 from superfluid.engine.breaker import Breaker
-from superfluid.engine.devices import build, device_names, gpus
-from superfluid.engine.logs import LineLog
+from superfluid.engine.context import listen, load_model, make_context, traits_of
 from superfluid.engine.samplers import Logits, make_sampler
 from superfluid.engine.sampling import Recipe
-from superfluid.protocol.ticks import KV_TYPES, Load
+from superfluid.protocol.ticks import Load
 
-_UBATCH = 512
-_MOST_PROMPT_ROWS = 2048
 _RESULTS = {0: Decoded.DONE, 1: Decoded.NO_ROOM, 2: Decoded.STOPPED}
-_GGML_TYPES = {"f16": c.GGML_TYPE_F16, "q8_0": c.GGML_TYPE_Q8_0, "q4_0": c.GGML_TYPE_Q4_0}
-_KV_SIZE = re.compile(r"^llama_(?:kv_cache|memory_recurrent)\w*: size = +([\d.]+) MiB")
-_SWA_FULL = False
-_PARTLY_ROTATED = frozenset({"afmoe", "cohere2", "exaone-moe", "exaone4", "llama4", "smollm3"})
-"""Architectures with layers that take no notice of positions."""
 _PARTIAL = c.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
-_OFFLOADED = re.compile(r"offloaded (\d+)/\d+ layers")
-_NOT_ENOUGH = "not enough memory for the KV of {sequences} sequences of {context} tokens, {bytes} bytes{why}"
-
-_LOG: Final = LineLog()
-
-
-@c.llama_log_callback  # type: ignore[untyped-decorator]
-def _on_log(level: int, text: bytes, _data: object) -> None:
-    _LOG.piece(level, text.decode(errors="replace"))
 
 
 def open_llama(load: Load, threads: int, progress: Callable[[float], bool]) -> LlamaBackend:
     """Load a model and make its context. Raises LoadError with the reason."""
-    # The callback lives as long as the module: C may log at any time from now on.
-    c.llama_log_set(_on_log, ctypes.c_void_p(0))
-    _LOG.forget()
+    listen()
     with ExitStack() as stack:
         c.llama_backend_init()
         stack.callback(c.llama_backend_free)
-        model = _load_model(load, progress)
+        model = load_model(load, progress)
         stack.callback(c.llama_model_free, model)
-        context = _make_context(load, threads, model)
+        context = make_context(load, threads, model)
         stack.callback(c.llama_free, context)
         if not c.llama_get_memory(context) or c.llama_model_has_encoder(model):
             raise LoadError(f"{load.model}: keeps no KV, so it is no model for conversations")
-        return LlamaBackend(model, context, stack.pop_all(), exact_kv=not load.kv_type)
-
-
-def _load_model(load: Load, progress: Callable[[float], bool]) -> Any:
-    path = Path(load.model)
-    if not path.is_file():
-        raise LoadError(f"{load.model}: no such file")
-    params = c.llama_model_default_params()
-    params.n_gpu_layers = min(load.gpu_layers, (1 << 31) - 1)
-    callback = c.llama_progress_callback(lambda done, _data: progress(done))
-    params.progress_callback = callback
-    model = c.llama_model_load_from_file(str(path).encode(), params)
-    if not model:
-        raise LoadError(f"{load.model}: {_LOG.errors() or 'llama.cpp gave no reason'}")
-    return model
-
-
-def _make_context(load: Load, threads: int, model: Any) -> Any:
-    sequences = load.lanes + load.spare
-    if sequences > c.llama_max_parallel_sequences():
-        raise LoadError(f"{sequences} sequences; llama.cpp takes {c.llama_max_parallel_sequences()}")
-    if load.kv_type >= len(KV_TYPES):
-        raise LoadError(f"there is no KV type number {load.kv_type}")
-    kind = _GGML_TYPES[KV_TYPES[load.kv_type]]
-    context = load.context or c.llama_model_n_ctx_train(model)
-    needed = _attention_bytes(model, kind) * context * sequences
-    if needed > psutil.virtual_memory().total and not gpus():
-        # An overcommitting kernel would grant it now and kill the worker when it is written to.
-        raise LoadError(_NOT_ENOUGH.format(sequences=sequences, context=context, bytes=needed, why=""))
-    params = c.llama_context_default_params()
-    params.n_ctx = context * sequences
-    params.n_seq_max = sequences
-    params.n_batch = _MOST_PROMPT_ROWS + sequences
-    params.n_ubatch = _UBATCH
-    # One row of each sequence at most is sampled: room for more logits is a hundred megabytes with a big vocabulary.
-    params.n_outputs_max = sequences
-    params.n_threads = params.n_threads_batch = threads
-    params.type_k = params.type_v = kind
-    # Quantised values are read by flash attention only; left to choose, the library may choose to do without.
-    params.flash_attn_type = c.LLAMA_FLASH_ATTN_TYPE_ENABLED if load.kv_type else c.LLAMA_FLASH_ATTN_TYPE_AUTO
-    params.kv_unified = False
-    params.swa_full = _SWA_FULL
-    params.no_perf = True
-    made = c.llama_init_from_model(model, params)
-    if not made:
-        why = _LOG.errors()
-        if load.kv_type:
-            reason = why or "llama.cpp gave no reason"
-            raise LoadError(f"KV of this model cannot be stored as {KV_TYPES[load.kv_type]}: {reason}")
-        raise LoadError(
-            _NOT_ENOUGH.format(sequences=sequences, context=context, bytes=needed, why=f": {why}" if why else "")
-        )
-    return made
-
-
-def _attention_bytes(model: Any, kind: int = c.GGML_TYPE_F16) -> int:
-    """Bytes of keys and values of one token, if every layer keeps it: an upper bound with sliding windows."""
-    heads = c.llama_model_n_head(model)
-    if heads <= 0:
-        return 0
-    width = c.llama_model_n_embd(model) // heads * c.llama_model_n_head_kv(model)
-    elements = int(c.llama_model_n_layer(model) * width * 2)
-    size, block = libggml.ggml_type_size, libggml.ggml_blck_size
-    size.argtypes, size.restype = [ctypes.c_int], ctypes.c_size_t
-    block.argtypes, block.restype = [ctypes.c_int], ctypes.c_int64
-    return int(elements * size(kind) // block(kind))
+        return LlamaBackend(model, context, traits_of(model, context, exact_kv=not load.kv_type), stack.pop_all())
 
 
 class LlamaBackend:
     """A model and its context. Make it with `open_llama`."""
 
-    def __init__(self, model: Any, context: Any, stack: ExitStack, *, exact_kv: bool) -> None:
+    def __init__(self, model: Any, context: Any, traits: Traits, stack: ExitStack) -> None:
         self._stack = stack
         self._context = context
         self._vocabulary = c.llama_model_get_vocab(model)
         self._memory = c.llama_get_memory(context)
-        self._traits = _traits(model, context, self._vocabulary, exact_kv)
+        self._traits = traits
         self._batch = _Batch(self._traits.batch, self._traits.sequences)
         self._row = ctypes.c_float * self._traits.vocabulary
 
@@ -288,43 +200,3 @@ class _Batch:
             self.last_rows.append(end - 1)
         self._batch.n_tokens = end
         return self._batch
-
-
-def _traits(model: Any, context: Any, vocabulary: Any, exact_kv: bool) -> Traits:
-    lines = _LOG.lines()
-    per_sequence = int(c.llama_n_ctx_seq(context))
-    sequences = int(c.llama_n_seq_max(context))
-    sizes = [float(found[1]) for line in lines if (found := _KV_SIZE.match(line))]
-    offloaded = [int(found[1]) for line in lines if (found := _OFFLOADED.search(line))]
-    gpu_layers = offloaded[-1] if offloaded and gpus() else 0
-    window = max(0, int(c.llama_model_n_swa(model)))
-    recurrent = bool(c.llama_model_is_recurrent(model) or c.llama_model_is_hybrid(model))
-    return Traits(
-        context=per_sequence,
-        sequences=sequences,
-        vocabulary=int(c.llama_vocab_n_tokens(vocabulary)),
-        batch=int(c.llama_n_batch(context)),
-        window=window,
-        recurrent=recurrent,
-        swa_full=_SWA_FULL,
-        # Quantised keys are rounded again by every shift: after a hundred, answers are wrong.
-        shifts=exact_kv and not recurrent and (not window or _SWA_FULL) and _rotates(model, context),
-        devices=device_names(),
-        gpu_layers=gpu_layers,
-        model_bytes=int(c.llama_model_size(model)),
-        kv_bytes=round(sum(sizes) * (1 << 20)) if sizes else _attention_bytes(model) * per_sequence * sequences,
-        build=build(),
-    )
-
-
-def _rotates(model: Any, context: Any) -> bool:
-    """Whether a shift moves keys to where they would be: the library aborts where it knows better, and rotates the
-    keys of layers that have no rotation."""
-    name = ctypes.create_string_buffer(64)
-    c.llama_model_meta_val_str(model, b"general.architecture", name, len(name))
-    rope = c.llama_model_rope_type(model) in (c.LLAMA_ROPE_TYPE_NORM, c.LLAMA_ROPE_TYPE_NEOX)
-    possible = bool(c.llama_memory_can_shift(c.llama_get_memory(context)))
-    return possible and rope and name.value.decode(errors="replace") not in _PARTLY_ROTATED
-
-
-__all__ = ["LlamaBackend", "open_llama"]
