@@ -24,6 +24,9 @@ from superfluid_cli.values import IdOrName
 _Reply = TypeVar("_Reply")
 _PIECE = 1 << 18
 
+CANCEL_SECONDS = 5.0
+"""How long `cancel` waits for a daemon that does not answer."""
+
 
 class Client:
     """One connection. Raises NoDaemon where nothing answers, ConnectionBroken where the talk ends in the middle.
@@ -218,10 +221,10 @@ class Client:
         return f"the daemon at {self.path} closed the connection before its reply was complete"
 
 
-def cancel(path: Path, session: int, patience: float = 5.0) -> bool:
+def cancel(path: Path, session: int) -> bool:
     """Stop the generation of `session` over a connection of its own. False where there was none to stop."""
     try:
-        with Client(path, timeout=patience) as client:
+        with Client(path, timeout=CANCEL_SECONDS) as client:
             client.ask(requests.Cancel(session), responses.Cancelling)
     except (NoDaemon, ConnectionBroken, ServerSaid):
         return False

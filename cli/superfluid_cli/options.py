@@ -64,9 +64,7 @@ def connect(socket: Path | None, timeout: float | None = None) -> Client:
 
 
 @contextmanager
-def reach(
-    session: values.IdOrName, socket: Path | None, timeout: float | None = None
-) -> Iterator[tuple[Client, int]]:
+def reach(session: values.IdOrName, socket: Path | None) -> Iterator[tuple[Client, int]]:
     """A client as of `connect`, closed at the end, and the id of a session that may have been given by name."""
-    with connect(socket, timeout) as client:
+    with connect(socket) as client:
         yield client, client.id_of(session)

@@ -49,10 +49,10 @@ class LineLog:
             self._finish()
         self._piece += rest
 
-    def errors(self, limit: int = 3) -> str:
-        """The last error lines, oldest first, joined."""
+    def errors(self) -> str:
+        """The last three error lines, oldest first, joined."""
         lines = [line for level, line in self._lines if level == 4]
-        return "; ".join(lines[-limit:])
+        return "; ".join(lines[-3:])
 
     def lines(self) -> list[str]:
         return [line for _, line in self._lines]

@@ -126,11 +126,6 @@ class ChannelSplitter:
         """Where the next text goes, as far as is known."""
         return Channel.TEXT if self._block is None else self._block.channel
 
-    @property
-    def unfinished_call(self) -> str:
-        """What there is of a tool call that has begun and is not closed."""
-        return "".join(self._call) + self._held if self.channel is Channel.TOOL_CALL else ""
-
     def enter(self, block: Block) -> None:
         """Begin inside a block."""
         self._stand_in(block)

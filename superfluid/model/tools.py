@@ -20,11 +20,6 @@ def parse_tools(declarations: Sequence[str]) -> tuple[Tool, ...]:
     return tuple(_parsed(index, text) for index, text in enumerate(declarations))
 
 
-def normalise_tools(declarations: Sequence[Any]) -> tuple[Tool, ...]:
-    """As `parse_tools`, for declarations that are JSON values already."""
-    return tuple(_normalised(index, value) for index, value in enumerate(declarations))
-
-
 def _parsed(index: int, text: str) -> Tool:
     try:
         value = json.loads(text, parse_constant=_no_constant)

@@ -22,12 +22,11 @@ def frame(payload: bytes) -> bytes:
 class FrameReader:
     """Cuts a byte stream into payloads, whatever the pieces it arrives in.
 
-    `feed` takes bytes; `frames` yields the payloads that are complete. A length over `limit` raises FrameTooLong as
-    soon as the prefix is there, and the reader is of no further use.
+    `feed` takes bytes; `frames` yields the payloads that are complete. A length over `MAX_FRAME` raises FrameTooLong
+    as soon as the prefix is there, and the reader is of no further use.
     """
 
-    def __init__(self, limit: int = MAX_FRAME) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._buffer = bytearray()
 
     @property
@@ -47,8 +46,8 @@ class FrameReader:
         if len(self._buffer) < _PREFIX:
             return None
         length = int.from_bytes(self._buffer[:_PREFIX], "little")
-        if length > self._limit:
-            raise FrameTooLong(f"a frame of {length} bytes; the longest accepted is {self._limit}")
+        if length > MAX_FRAME:
+            raise FrameTooLong(f"a frame of {length} bytes; the longest accepted is {MAX_FRAME}")
         end = _PREFIX + length
         if len(self._buffer) < end:
             return None

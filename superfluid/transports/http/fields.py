@@ -50,10 +50,11 @@ class Fields:
             raise wrong(self.param(name), "a string", value)
         return value
 
-    def flag(self, name: str, default: bool = False) -> bool:
+    def flag(self, name: str) -> bool:
+        """True or false; false where it is absent."""
         value = self.raw(name)
         if value is None:
-            return default
+            return False
         if not isinstance(value, bool):
             raise wrong(self.param(name), "true or false", value)
         return value
