@@ -9,7 +9,10 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from superfluid.sessions.cuts import Cuts, Range
+from superfluid.sessions.cuts import Cuts
+
+Extent = tuple[int, int]
+"""Where an entry stands in the stream: its first position, and its length in tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class Flash:
 
 @dataclass(slots=True)
 class FeedState:
-    """The feed, folded. `entries` are (start, length) in the stream, oldest first."""
+    """The feed, folded. `entries` are those in the stream, oldest first."""
 
     name: str | None = None
     window: int | None = None
@@ -37,7 +40,7 @@ class FeedState:
     pre_decode: bool = False
     version: int = 0
     """rises with every batch and every rewind"""
-    entries: list[Range] = field(default_factory=list)
+    entries: list[Extent] = field(default_factory=list)
     detached: list[array[int]] = field(default_factory=list)
     """tokens of entries that a rewind took out of the stream and `Restored` puts back, oldest first"""
     ingested: int = 0
