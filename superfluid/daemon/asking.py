@@ -18,6 +18,7 @@ from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.evaluating import Evaluating
 from superfluid.daemon.flashing import Flashing
 from superfluid.daemon.generating import Generating
+from superfluid.daemon.in_flight import Claim
 from superfluid.daemon.questions import put_question
 from superfluid.daemon.served import ServedModel
 from superfluid.model.stops import LONGEST_STOP, MOST_STOPS
@@ -133,7 +134,7 @@ class Asking:
         """
         params = _params(question)
         self._book.live(session)
-        with self._room.in_flight.claim(session):
+        with self._room.in_flight.claim(session) as claim:
             state = await self._book.now(session)
             self._evaluating.refresh(state)
             there = self._there(state, question)
@@ -141,7 +142,7 @@ class Asking:
                 yield Answering(there, None, there.data_version, 0)
                 return
             with self._book.passing(params, like=state) as asked:
-                async with self._drawn(asked, question) as reply:
+                async with self._drawn(claim, asked, question) as reply:
                     yield Answering(None, reply, state.feed.version, len(asked.tokens) - len(state.tokens))
 
     def _there(self, state: SessionState, question: Question) -> Answer | None:
@@ -151,13 +152,14 @@ class Asking:
         )
 
     @asynccontextmanager
-    async def _drawn(self, state: SessionState, question: Question) -> AsyncIterator[Reply]:
+    async def _drawn(self, claim: Claim, state: SessionState, question: Question) -> AsyncIterator[Reply]:
         self._model.check_length(len(question.prompt), before=len(state.tokens))
         await put_question(self._book, self._model, state, question.prompt)
         self._generating.check_room(len(state.tokens))
         limit = self._model.window if question.max_tokens is None else question.max_tokens
         options = replace(question.options, ephemeral=True)
         generation = self._generating.admit(state, limit, question.qos, options, live=True)
+        self._generating.draw_for(claim, generation)
         try:
             yield Reply(generation, len(state.tokens), question.stops, self._generating.abandon)
         finally:

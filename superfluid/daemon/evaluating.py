@@ -41,6 +41,9 @@ TRIES = 3
 PAUSE = 1.0
 """Seconds before it does."""
 
+LOOK_AHEAD = 0
+"""Stands among the ids of flash queries, which are positive, for where an answer would begin."""
+
 Position = tuple[int, int]
 """What a session's input was: its data version, and the tokens that were ever put on it."""
 
@@ -79,6 +82,8 @@ class Evaluating:
         self._under_way: dict[int, trio.CancelScope] = {}
         self._behind: set[int] = set()
         """sessions that got more data since what is under way began"""
+        self._left: dict[int, list[int]] = {}
+        """what the latest evaluation of a session has not answered yet, in its order"""
         self._ready: dict[int, Ready] = {}
         self._cold: set[int] = set()
         """sessions whose KV went with a worker"""
@@ -122,7 +127,7 @@ class Evaluating:
             self.pause(session)
             self._ready.pop(session, None)
             self._cold.discard(session)
-            self._behind.discard(session)
+            self._left.pop(session, None)
 
     def _cares(self, session: int) -> bool:
         head = self._book.heads.any(session)
@@ -131,6 +136,7 @@ class Evaluating:
     def pause(self, session: int) -> None:
         """A foreground request will change the session: what is under way is overtaken. `settled` is to follow."""
         self._due.pop(session, None)
+        self._behind.discard(session)
         if (scope := self._under_way.get(session)) is not None:
             scope.cancel()
 
@@ -200,14 +206,20 @@ class Evaluating:
             await self._warm(state)
         if not self._stale(state):
             return True
-        work = _Work(state)
+        work = _Work(state, self._in_order(state))
+        self._left[session] = work.left
         async with trio.open_nursery() as nursery:
-            if state.feed.pre_decode and self.ready(state) is None:
-                await self._begin(nursery, work, None)
-            for id, flash in state.feed.flashes.items():
-                if not state.is_fresh(flash):
-                    await self._begin(nursery, work, id)
+            for id in tuple(work.left):
+                await self._begin(nursery, work, id)
         return not work.failed
+
+    def _in_order(self, state: SessionState) -> list[int]:
+        """What is to be answered, as it was registered, behind the look ahead. Where the evaluation before was
+        overtaken, what it did not get to comes first: else the last would never be answered."""
+        ahead = [LOOK_AHEAD] if state.feed.pre_decode and self.ready(state) is None else []
+        stale = ahead + [id for id, flash in state.feed.flashes.items() if not state.is_fresh(flash)]
+        first = next(iter(self._left.get(state.id, ())), LOOK_AHEAD)
+        return [id for id in stale if id >= first] + [id for id in stale if id < first]
 
     async def _warm(self, state: SessionState) -> None:
         """Have the KV of the session's input again, before anybody asks."""
@@ -216,12 +228,12 @@ class Evaluating:
             if generation is not None:
                 await self._end_of(generation)
 
-    async def _begin(self, nursery: trio.Nursery, work: _Work, id: int | None) -> None:
-        """Queue one query, None for the look ahead, once there is a place for it: they come in order."""
+    async def _begin(self, nursery: trio.Nursery, work: _Work, id: int) -> None:
+        """Queue one query, or the look ahead, once there is a place for it: they come in order."""
         await self._places.acquire()
         with ExitStack() as stack:
             stack.callback(self._places.release)
-            flash = work.state.feed.flashes[id] if id is not None else None
+            flash = work.state.feed.flashes[id] if id != LOOK_AHEAD else None
             try:
                 asked = stack.enter_context(self._book.passing(GREEDY, like=work.state))
                 if flash is None:
@@ -231,6 +243,7 @@ class Evaluating:
                 self._generating.check_room(len(asked.tokens))
             except Refusal as refusal:  # it has an answer again when something has left the window
                 _LOG.info("a query over session %s is not evaluated: %s", work.state.id, refusal.code)
+                work.left.remove(id)
                 return
             limit = flash.max_tokens if flash is not None else 1
             generation = await self._generating.admit_in_time(asked, limit, KEEPS_NOTHING)
@@ -238,7 +251,7 @@ class Evaluating:
                 return
             nursery.start_soon(self._follow, work, id, generation, stack.pop_all())
 
-    async def _follow(self, work: _Work, id: int | None, generation: Generation, resources: ExitStack) -> None:
+    async def _follow(self, work: _Work, id: int, generation: Generation, resources: ExitStack) -> None:
         with resources:
             await self._end_of(generation)
         summary = generation.summary
@@ -246,12 +259,14 @@ class Evaluating:
             work.failed = True
             return
         drawn = [event.body for event in summary.events if isinstance(event.body, Generated)]
-        if id is None:
+        if id == LOOK_AHEAD:
             self._keep_ready(work.state, drawn, generation.job.gap)
+            work.left.remove(id)
             return
         text = "".join(part.text for part in drawn if part.channel == Channel.TEXT)
         try:
-            await self._keep_answer(work.state, id, text, generation.job.gap)
+            if await self._keep_answer(work.state, id, text, generation.job.gap):
+                work.left.remove(id)
         except Refusal as refusal:
             work.failed = True
             _LOG.info("an answer over session %s is not kept: %s", work.state.id, refusal.code)
@@ -269,23 +284,26 @@ class Evaluating:
             text = self._model.vocabulary.piece(tokens[0]).decode("utf-8", "replace").removeprefix(" ")
             self._ready[state.id] = Ready(position(state), tokens[0], text, gap)
 
-    async def _keep_answer(self, state: SessionState, id: int, value: str, gap: float) -> None:
+    async def _keep_answer(self, state: SessionState, id: int, value: str, gap: float) -> bool:
+        """False where it was overtaken."""
         async with self._book.writing(state.id) as now:
             flash = now.feed.flashes.get(id)
             version = state.feed.version
             # Of older data it is still their answer; the same data behind another conversation are none of its.
             is_older = flash is not None and flash.version <= version < now.feed.version
             if flash is None or not (is_older or position(now) == position(state)):
-                return
+                return flash is None
             answered = FlashAnswered(id, value, version, gap)
             await self._book.commit_one(now, answered)
             if flash.value != value:
                 self.tell(state.id, FlashReady(id, flash.query, value, answered.data_version, gap))
+            return True
 
 
 @dataclass(slots=True)
 class _Work:
-    """One evaluation: the state that is evaluated."""
+    """One evaluation: the state that is evaluated, and what of it is not answered yet."""
 
     state: SessionState
+    left: list[int]
     failed: bool = False

@@ -33,6 +33,7 @@ from superfluid.protocol.refusals import (
 )
 from superfluid.sessions import decide, naming
 from superfluid.sessions.ingest import Room
+from superfluid.sessions.senders import Accepted, Numbered, Senders
 from superfluid.sessions.state import SessionState
 
 GIVEN_NAME = "sess_"
@@ -76,6 +77,7 @@ class Feeds:
         self._since = book.now_ms()
         self._told: dict[int, int] = {}
         """the data versions that followers know"""
+        self._senders: dict[int, Senders] = {}
         self._run = secrets.randbits(63)
         keeping.background = ingesting
         evaluating.tell = events.publish
@@ -208,8 +210,9 @@ class Feeds:
 
     # --- data -----------------------------------------------------------------------------------------------------
 
-    def push(self, session: int, data: Sequence[str]) -> Pushed:
-        """Take entries in; never waits. What is dropped for them is counted.
+    def push(self, session: int, data: Sequence[str], numbered: Numbered | None = None) -> Pushed:
+        """Take entries in; never waits. What is dropped for them is counted. Those that their sender has `numbered`
+        are not taken in again where the same push was before: the answer is that one's then.
 
         The version in the answer is the one before the batch that will hold them. Raises UnknownSession,
         SessionPurged, ShuttingDown.
@@ -219,15 +222,21 @@ class Feeds:
         if not data:
             raise ProtocolRefusal("push: there is no entry")
         feed = self._book.live(session).feed
-        dropped = self._ingesting.push(session, data)
+        senders = self._senders.setdefault(session, Senders())
+        accepted = senders.before(numbered) if numbered is not None else None
+        if accepted is None:
+            dropped = self._ingesting.push(session, data)
+            accepted = Accepted(len(data), dropped, self._ingesting.backlog(session).total_pushed)
+            if numbered is not None:
+                senders.keep(numbered, accepted)
         self._use(session)
         backlog = self._ingesting.backlog(session)
         return Pushed(
-            pushed=len(data),
-            dropped=dropped,
+            pushed=accepted.pushed,
+            dropped=accepted.dropped,
             pending=backlog.pending,
             pending_bytes=backlog.pending_bytes,
-            total_pushed=backlog.total_pushed,
+            total_pushed=accepted.last,
             total_dropped=backlog.total_dropped,
             data_version=feed.version + self._ingesting.under_way(session),
             taken=feed.taken,
@@ -291,3 +300,4 @@ class Feeds:
         if session is not None:
             self._used.pop(session, None)
             self._told.pop(session, None)
+            self._senders.pop(session, None)

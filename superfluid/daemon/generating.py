@@ -11,6 +11,7 @@ import trio
 from superfluid.daemon.book import Book
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.generation import Generation, Summary
+from superfluid.daemon.in_flight import Claim
 from superfluid.daemon.served import ServedModel
 from superfluid.model.channels import Channels
 from superfluid.protocol.codes import Finish, Qos
@@ -153,7 +154,15 @@ class Generating:
         self._room.submit(generation)
         if live:
             generation.deltas.close()
+        if (claim := self._room.in_flight.claim_of(state.id)) is not None:
+            self.draw_for(claim, generation)
         return generation
+
+    def draw_for(self, claim: Claim, generation: Generation) -> None:
+        """A foreground request draws its reply: whoever cancels it, ends that; also who did so a moment ago."""
+        claim.generation = generation
+        if claim.cancelled:
+            self.abandon(generation)
 
     async def admit_in_time(
         self,
@@ -192,12 +201,17 @@ class Generating:
             self._room.cancel(generation)
 
     def cancel(self, session: int) -> None:
-        """End what the session generates, queued or running. Raises NothingInFlight."""
+        """End what the session generates or is asked, queued or running or about to be. Raises NothingInFlight."""
         self._book.live(session)
-        generation = self._room.in_flight.of_session(session)
-        if generation is None:
+        in_flight = self._room.in_flight
+        if (generation := in_flight.of_session(session)) is not None:
+            self._room.cancel(generation)
+        elif (claim := in_flight.claim_of(session)) is not None:
+            claim.cancelled = True
+            if claim.generation is not None:
+                self.abandon(claim.generation)
+        else:
             raise NothingInFlight(session)
-        self._room.cancel(generation)
 
     async def cancel_and_wait(self, session: int, seconds: float) -> bool:
         """As `cancel`, where there is something; whether it ended in time."""

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import trio
 
 from superfluid.daemon.generation import Generation
 from superfluid.protocol.refusals import Refusal, SessionBusy
+
+
+@dataclass(slots=True)
+class Claim:
+    """A foreground request that is more than one generation of its session: a question, a turn, an opener."""
+
+    generation: Generation | None = None
+    """what it draws, where that is not a generation of the session itself"""
+    cancelled: bool = False
+    """whether what it draws is to end as soon as it is queued"""
 
 
 class InFlight:
@@ -17,7 +28,7 @@ class InFlight:
     def __init__(self) -> None:
         self._by_session: dict[int, Generation] = {}
         self._by_lane: dict[int, Generation] = {}
-        self._claimed: set[int] = set()
+        self._claims: dict[int, Claim] = {}
         self._lanes_given = 0
         self._quiet: dict[int, trio.Event] = {}
         self.begun: list[Callable[[int], None]] = []
@@ -36,16 +47,16 @@ class InFlight:
         self._by_lane[generation.job.lane] = generation
 
     @contextmanager
-    def claim(self, session: int) -> Iterator[None]:
+    def claim(self, session: int) -> Iterator[Claim]:
         """Keep the session for a foreground request that is more than one generation of it. Raises SessionBusy."""
         if self.busy(session):
             raise SessionBusy(session)
-        self._claimed.add(session)
+        claim = self._claims[session] = Claim()
         self._begin(session)
         try:
-            yield
+            yield claim
         finally:
-            self._claimed.discard(session)
+            del self._claims[session]
             self._end(session)
 
     def _begin(self, session: int) -> None:
@@ -66,11 +77,14 @@ class InFlight:
             await self._quiet.setdefault(session, trio.Event()).wait()
 
     def claimed(self, session: int) -> bool:
-        return session in self._claimed
+        return session in self._claims
+
+    def claim_of(self, session: int) -> Claim | None:
+        return self._claims.get(session)
 
     def busy(self, session: int) -> bool:
         """Whether a foreground request of the session is under way: a generation, a question or a turn."""
-        return session in self._by_session or session in self._claimed
+        return session in self._by_session or session in self._claims
 
     def of_session(self, session: int) -> Generation | None:
         return self._by_session.get(session)

@@ -24,7 +24,7 @@ from superfluid.daemon.planned import Plan, changes_input, planned
 from superfluid.daemon.questions import room_for_flashes
 from superfluid.daemon.served import ServedModel
 from superfluid.protocol.codes import Finish
-from superfluid.protocol.records import Event, Ingested, span_of
+from superfluid.protocol.records import Event, Ingested, Span, span_of
 from superfluid.protocol.refusals import (
     Refusal,
     SessionDamaged,
@@ -34,7 +34,7 @@ from superfluid.protocol.refusals import (
 )
 from superfluid.sessions.backlog import Backlog, Batch
 from superfluid.sessions.cuts import Cuts
-from superfluid.sessions.ingest import Line, Room, decide_batch
+from superfluid.sessions.ingest import Line, Room, decide_batch, space_for_lines
 from superfluid.sessions.state import SessionState
 
 _LOG = logging.getLogger("superfluid.ingesting")
@@ -242,9 +242,9 @@ class Ingesting:
         if feed.batch is None:
             feed.batch = feed.backlog.take()
         batch = feed.batch
-        head = self._book.live(session)
-        room = self._limits.input - head.tokens
-        lines = await lines_of(self._model, batch.entries, head.feed.window, room)
+        state = await self._book.now(session)
+        space = space_for_lines(state, *await self._room_for(state))
+        lines = await lines_of(self._model, batch.entries, space, newest=state.feed.window is not None)
         faults = overtaken = 0
         plan: Plan | None = None
         while True:
@@ -292,9 +292,13 @@ class Ingesting:
             self._bus.detach(subscription)
 
     async def _plan(self, state: SessionState, batch: Batch, lines: Sequence[Line]) -> Plan:
+        return planned(state, decide_batch(state, lines, batch.dropped, *await self._room_for(state)))
+
+    async def _room_for(self, state: SessionState) -> tuple[Span, Room]:
+        """What opens a turn for data, and the room that there is for them."""
         head, _ = self._model.data_frame(state)
         reserve = max(self._limits.reserve, await room_for_flashes(self._model, state))
-        return planned(state, decide_batch(state, lines, batch.dropped, head, replace(self._limits, reserve=reserve)))
+        return head, replace(self._limits, reserve=reserve)
 
     # --- computing ------------------------------------------------------------------------------------------------
 

@@ -15,32 +15,31 @@ AT_ONCE = 64
 """Entries tokenised in one go."""
 
 
-async def lines_of(model: ServedModel, entries: Sequence[str], window: int | None, room: int) -> list[Line]:
+async def lines_of(model: ServedModel, entries: Sequence[str], space: int, *, newest: bool) -> list[Line]:
     """The lines of `entries`, in order, for `decide_batch`.
 
-    With a window, the newest are looked at until they fill it; without one the oldest, until they fill the `room`, of
-    so many tokens, and the next ones do not fit either.
+    With `newest`, of a window, the newest are looked at until they fill the `space`, of so many tokens; without, the
+    oldest, as far as they may still fit.
     """
-    if window is None:
-        return await _oldest(model, entries, room)
+    if not newest:
+        return await _oldest(model, entries, space)
     lines: list[Line] = []
     rest, total = entries, 0
-    while rest and total <= window:
+    while rest and total <= space:
         part, rest = rest[-AT_ONCE:], rest[:-AT_ONCE]
-        lines[:0] = await _some(model, part, window)
-        total = sum(len(span) for _, span in lines if span is not None and len(span) <= window)
+        lines[:0] = await _some(model, part, space)
+        total = sum(len(span) for _, span in lines if span is not None and len(span) <= space)
     return [*((text, None) for text in rest), *lines]
 
 
-async def _oldest(model: ServedModel, entries: Sequence[str], room: int) -> list[Line]:
+async def _oldest(model: ServedModel, entries: Sequence[str], space: int) -> list[Line]:
     lines: list[Line] = []
-    rest, misfits = entries, 0
-    while rest and misfits < AT_ONCE:
+    rest = entries
+    while rest and space > 0:
         part, rest = rest[:AT_ONCE], rest[AT_ONCE:]
-        for text, span in await _some(model, part, room):
-            fits = span is not None and 0 < len(span) <= room
-            room -= len(span or ()) if fits else 0
-            misfits = 0 if fits else misfits + 1
+        for text, span in await _some(model, part, space):
+            if span and len(span) <= space:
+                space -= len(span)
             lines.append((text, span))
     return [*lines, *((text, ()) for text in rest)]
 

@@ -52,6 +52,17 @@ class Push:
 
 
 @dataclass(frozen=True, slots=True)
+class PushNumbered:
+    """As Push, of a sender that numbers its entries; `first` is the number of the first one. A push that begins like
+    its latest one, the answer to which it has lost, is answered like that one and not taken in again."""
+
+    session: U64
+    data: tuple[str, ...]
+    sender: U64
+    first: U64
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """Ask over the session without leaving a trace in it. Streams: AskPiece as text comes, then Answer.
 

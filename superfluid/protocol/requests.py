@@ -16,6 +16,7 @@ from superfluid.protocol.feed_requests import (
     Names,
     Open,
     Push,
+    PushNumbered,
     Resolve,
     Warm,
 )
@@ -298,4 +299,5 @@ Request = (
     | FeedSubscribe
     | Warm
     | Names
+    | PushNumbered
 )

@@ -38,11 +38,11 @@ def decide_batch(state: SessionState, lines: Sequence[Line], dropped: int, head:
     `dropped` were dropped before they got here; `head` opens a turn for data, () where one is open. There is always a
     record, also where nothing of the batch stays.
     """
-    others = len(state.tokens) - state.feed.tokens + len(head)
+    space = space_for_lines(state, head, room)
     if state.feed.window is None:
-        entries, leaving = _appended(lines, room.input - others - state.feed.tokens), 0
+        entries, leaving = _appended(lines, space), 0
     else:
-        entries, leaving = _windowed(state, lines, min(state.feed.window, room.input - others))
+        entries, leaving = _windowed(state, lines, space)
     return Ingested(
         version=state.feed.version + 1,
         head=head if entries else (),
@@ -50,6 +50,14 @@ def decide_batch(state: SessionState, lines: Sequence[Line], dropped: int, head:
         evicted=leaving,
         dropped=dropped + len(lines) - len(entries),
     )
+
+
+def space_for_lines(state: SessionState, head: Span, room: Room) -> int:
+    """The most tokens that the lines of a batch may have; with a window, all those that the session holds may leave
+    for them."""
+    if state.feed.window is None:
+        return room.input - len(state.tokens) - len(head)
+    return min(state.feed.window, room.input - (len(state.tokens) - state.feed.tokens) - len(head))
 
 
 def _appended(lines: Sequence[Line], room: int) -> tuple[Entry, ...]:

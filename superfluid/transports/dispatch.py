@@ -13,6 +13,7 @@ from superfluid.protocol.refusals import NotInThisBuild, Refusal
 from superfluid.protocol.requests import Request
 from superfluid.protocol.responses import Response
 from superfluid.sessions.decide import check_role
+from superfluid.sessions.senders import Numbered
 
 _LOG = logging.getLogger("superfluid.dispatch")
 
@@ -119,6 +120,8 @@ async def _answer(cases: UseCases, request: Request, bucket: Bucket) -> Response
             return responses.Feed(report)
         case requests.Push(session, data):
             return cases.feeds.push(session, data)
+        case requests.PushNumbered(session, data, sender, first):
+            return cases.feeds.push(session, data, Numbered(sender, first))
         case requests.FlashAdd(session, query, flash_tokens):
             return responses.Flash(await cases.flashing.add(session, query, flash_tokens))
         case requests.FlashList(session):

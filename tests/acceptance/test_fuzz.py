@@ -73,6 +73,7 @@ def corpus(session):
         feed_requests.Names(),
         feed_requests.FeedState(session),
         feed_requests.Push(session, ("one", "two")),
+        feed_requests.PushNumbered(session, ("one", "two"), 3, 9),
         feed_requests.Ask(session, "What?", 4, params, ("stop",), ("yes", "no"), 0.5),
         feed_requests.FlashAdd(session, "How many?", 3),
         feed_requests.FlashList(session),

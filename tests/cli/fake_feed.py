@@ -65,6 +65,8 @@ class FakeFeed(Mortal):
         self._rudely = rudely
         self._hang_ups = hang_ups
         self._pushed = 0
+        self._latest: tuple[int, int] | None = None
+        self._count = 0
         self._run = random.getrandbits(60)
         self._base = self._total = disk.taken
         self.live()
@@ -115,19 +117,23 @@ class FakeFeed(Mortal):
                 assert session == SESSION
                 self._ingest()
                 return responses.Feed(self._report())
-            case requests.Push(session, data):
+            case requests.PushNumbered(session=session):
                 assert session == SESSION
-                return self._push(data)
+                return self._push(request)
             case _:
                 return responses.Err("not what this daemon knows")
 
-    def _push(self, data: tuple[str, ...]) -> responses.Response | None:
+    def _push(self, request: requests.PushNumbered) -> responses.Response | None:
         self._pushed += 1
-        self.queue.extend(data)
-        self._total += len(data)
+        if self._latest != (request.sender, request.first):
+            self._latest, self._count = (request.sender, request.first), len(request.data)
+            self.queue.extend(request.data)
+            self._total += len(request.data)
         if self._pushed - 1 in self._hang_ups or (self._rudely and self._pushed == self._pushes):
             return None
-        return responses.Pushed(len(data), 0, len(self.queue), 0, self._total, self.disk.dropped, 0, self.disk.taken)
+        return responses.Pushed(
+            self._count, 0, len(self.queue), 0, self._total, self.disk.dropped, 0, self.disk.taken
+        )
 
     def _ingest(self) -> None:
         for _ in range(min(self.appetite, len(self.queue))):

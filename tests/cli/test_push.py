@@ -88,10 +88,10 @@ def test_a_line_goes_at_once(socket_path: Path, env: Env, disk: Disk) -> None:
         assert process.stdin is not None
         for count in (1, 2, 3):
             process.stdin.write(b"tick\n")
-            feed.wait_for(requests.Push, count)
+            feed.wait_for(requests.PushNumbered, count)
         process.stdin.close()
         assert process.wait(DEADLINE) == 0
-    pushed = [request.data for request in feed.seen if isinstance(request, requests.Push)]
+    pushed = [request.data for request in feed.seen if isinstance(request, requests.PushNumbered)]
     assert pushed == [("tick",)] * 3
 
 
@@ -102,7 +102,7 @@ def test_lines_are_gathered(socket_path: Path, env: Env, disk: Disk) -> None:
             process.stdin.write(b"tick\n")
         process.stdin.close()
         assert process.wait(DEADLINE) == 0
-    assert [request.data for request in feed.seen if isinstance(request, requests.Push)] == [("tick",) * 3]
+    assert [request.data for request in feed.seen if isinstance(request, requests.PushNumbered)] == [("tick",) * 3]
 
 
 def test_an_entry_that_is_too_long(socket_path: Path, env: Env, disk: Disk) -> None:
@@ -159,7 +159,7 @@ def test_a_daemon_that_dies_and_comes_back(socket_path: Path, env: Env, disk: Di
         feed = FakeFeed(socket_path, disk, appetite=2, pushes=4, rudely=rudely)
         for count in range(1, 5):
             process.stdin.write(b"%d\n" % count)
-            feed.wait_for(requests.Push, count)
+            feed.wait_for(requests.PushNumbered, count)
         assert feed.died.wait(DEADLINE)
         process.stdin.write(b"5\n6")
         process.stdin.close()
@@ -178,9 +178,9 @@ def test_a_daemon_that_dies_while_nothing_comes(socket_path: Path, env: Env, dis
         assert process.stdin is not None
         with FakeFeed(socket_path, disk, appetite=0) as feed:
             process.stdin.write(b"only\n")
-            feed.wait_for(requests.Push)
+            feed.wait_for(requests.PushNumbered)
         with FakeFeed(socket_path, disk) as feed:
-            feed.wait_for(requests.Push)
+            feed.wait_for(requests.PushNumbered)
             assert list(feed.queue) == ["only"]
             process.stdin.close()
             assert process.wait(DEADLINE) == 0
@@ -270,7 +270,7 @@ def test_a_second_ctrl_c_gives_up_and_says_on_what(socket_path: Path, env: Env, 
         assert process.stdin is not None
         lines = [str(number) for number in range(9000)]
         process.stdin.write("\n".join(lines).encode())
-        feed.wait_for(requests.Push, 2)
+        feed.wait_for(requests.PushNumbered, 2)
         process.send_signal(signal.SIGINT)
         feed.wait_for(requests.FeedState, sum(isinstance(it, requests.FeedState) for it in feed.seen) + 2)
         process.send_signal(signal.SIGINT)
@@ -287,7 +287,7 @@ def test_what_could_not_be_delivered_is_printed(socket_path: Path, env: Env, dis
             for count, line in enumerate((b"1\n", b"2\n", b"3\n4"), 1):
                 process.stdin.write(line)
                 if count < 3:
-                    feed.wait_for(requests.Push, count)
+                    feed.wait_for(requests.PushNumbered, count)
             assert feed.died.wait(DEADLINE)
         process.stdin.close()
         out, err = process.stdout.read(), process.stderr.read()  # type: ignore[union-attr]
@@ -303,7 +303,7 @@ def test_ctrl_c_while_there_is_no_daemon(socket_path: Path, env: Env, disk: Disk
         assert process.stdin is not None
         with FakeFeed(socket_path, disk, appetite=0) as feed:
             process.stdin.write(b"kept\n")
-            feed.wait_for(requests.Push)
+            feed.wait_for(requests.PushNumbered)
         err = b""
         while b"looking for it again" not in err:
             err += os.read(process.stderr.fileno(), 4096)  # type: ignore[union-attr]
@@ -382,7 +382,7 @@ def test_a_reader_that_leaves(socket_path: Path, env: Env, disk: Disk) -> None:
         feed.wait_for(requests.FeedState)
         process.stdout.close()
         process.stdin.write(b"a\n")
-        feed.wait_for(requests.Push)
+        feed.wait_for(requests.PushNumbered)
         assert process.wait(DEADLINE) == 141
         assert process.stderr.read() == b""  # type: ignore[union-attr]
         assert [*disk.entries, *feed.queue] == ["a"]

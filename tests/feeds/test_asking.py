@@ -6,14 +6,16 @@ from dataclasses import replace
 
 import pytest
 import trio
+import trio.testing
 
 from superfluid.daemon.asking import Question
 from superfluid.daemon.conversing import Ask, Turn
 from superfluid.daemon.generation import Generation
 from superfluid.protocol.codes import Finish, Role
 from superfluid.protocol.records import GenerationPrompt, GenParams, ToolUse
-from superfluid.protocol.refusals import OverWindow, ProtocolRefusal, SessionBusy, UnknownSession
+from superfluid.protocol.refusals import NothingInFlight, OverWindow, ProtocolRefusal, SessionBusy, UnknownSession
 from superfluid.protocol.ticks import IN_SEQUENCE
+from tests.durability.house import fake
 from tests.feeds.house import House, ask, assistant, run, system, user
 from tests.support.daemon import GREEDY
 
@@ -222,6 +224,38 @@ def test_who_leaves_ends_the_answer(tmp_path):
         assert set(house.room.kv) == {session}
 
     run(tmp_path, story)
+
+
+def test_a_question_is_cancelled_as_a_generation_is(tmp_path):
+    async def story(house: House) -> None:
+        session = await house.open()
+        await house.batch(session, *LINES)
+        before = await house.state(session)
+        with pytest.raises(NothingInFlight):
+            house.cases.generating.cancel(session)
+        async with house.cases.asking.ask(session, replace(WHAT, max_tokens=800)) as answering:
+            pieces = answering.pieces()
+            await anext(pieces)
+            house.cases.generating.cancel(session)
+            async for _ in pieces:
+                pass
+            assert answering.answer.finish is Finish.CANCELLED
+            house.cases.generating.cancel(session)  # no effect on what has ended
+        ends = []
+
+        async def asks() -> None:
+            ends.append((await ask(house, session, replace(WHAT, max_tokens=800)))[1])
+
+        async with trio.open_nursery() as nursery, house.book.turn(session):  # it is about to be put
+            nursery.start_soon(asks)
+            await trio.testing.wait_all_tasks_blocked()
+            house.cases.generating.cancel(session)
+        assert [(end.finish, end.text) for end in ends] == [(Finish.CANCELLED, "")]
+        with pytest.raises(NothingInFlight):
+            house.cases.generating.cancel(session)
+        assert await house.state(session) == before
+
+    run(tmp_path, story, worker_argv=fake(delay_us=300))
 
 
 def test_a_question_has_a_place_in_any_session(tmp_path):

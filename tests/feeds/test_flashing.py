@@ -15,7 +15,7 @@ from superfluid.protocol.feed_responses import FlashReady
 from superfluid.protocol.records import FlashAnswered
 from superfluid.protocol.refusals import FlashExists, OverWindow, ProtocolRefusal, TooManyFlashes, UnknownFlash
 from tests.durability.house import fake
-from tests.feeds.house import House, ask, run, user
+from tests.feeds.house import House, ask, assistant, run, user
 from tests.support.daemon import GREEDY
 
 LINES = tuple(f"tick {number} of the feed is worth {number * number}" for number in range(24))
@@ -147,6 +147,36 @@ def test_data_that_never_pause_are_answered_over(tmp_path):
         assert versions[-1] == state.feed.version > versions[0]
 
     run(tmp_path, story, worker_argv=fake(delay_us=3000))
+
+
+def test_no_query_is_forgotten_where_turns_leave_time_for_a_few(tmp_path):
+    """What a turn overtook comes first afterwards; with time enough, queries are answered in their order."""
+
+    async def story(house: House) -> None:
+        session = await house.open()
+        await house.batch(session, *LINES[:4])
+        for number in range(6):
+            await house.cases.flashing.add(session, f"{QUERY} {number}", 20)
+        await house.fresh(session)
+        told = len(await _answers(house, session))
+        said: list[tuple[int, str]] = []
+        for number in range(6):
+            before = len(await _answers(house, session))
+            said.append(user(f"say {number}"))
+            said.append(assistant((await house.turn(session, *said, most=2)).text))
+
+            async def one_more(before: int = before) -> bool:
+                return len(await _answers(house, session)) > before
+
+            await house.until(one_more)
+        assert {answer.id for answer in (await _answers(house, session))[told:]} == set(range(1, 7))
+        await house.fresh(session)
+        told = len(await _answers(house, session))
+        await house.batch(session, LINES[5])
+        await house.fresh(session)
+        assert [answer.id for answer in (await _answers(house, session))[told:]] == list(range(1, 7))
+
+    run(tmp_path, story, worker_argv=fake(delay_us=1000), max_batch=1)
 
 
 def test_a_chat_turn_makes_answers_stale_and_has_them_given_again(tmp_path):

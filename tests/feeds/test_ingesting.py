@@ -126,6 +126,28 @@ def test_what_does_not_fit_is_dropped_and_counted(tmp_path):
     run(tmp_path, story)
 
 
+def test_what_fits_is_found_behind_any_number_that_do_not(tmp_path):
+    async def story(house: House):
+        feeds = house.cases.feeds
+        growing = await feeds.open("growing", None, False)
+        feeds.push(growing, lines(0, 30))
+        await house.settled(growing)
+        feeds.push(growing, (*["long " * 120] * 200, "short"))
+        report = await house.settled(growing)
+        assert report.total_dropped == 200
+        assert texts(await ingested(house, growing)) == [*lines(0, 30), "short"]
+
+        # a conversation leaves the data less than their window
+        windowed = await feeds.open("windowed", 500, False)
+        await house.cases.appending.message(windowed, Role.USER, "long " * 150)
+        feeds.push(windowed, ("short", *["long " * 400] * 80))
+        report = await house.settled(windowed)
+        assert (report.total_dropped, report.evicted) == (80, 0)
+        assert texts(await ingested(house, windowed)) == ["short"]
+
+    run(tmp_path, story)
+
+
 def test_the_queue_drops_its_oldest_and_never_refuses(tmp_path):
     async def story(house: House):
         feeds = house.cases.feeds

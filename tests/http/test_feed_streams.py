@@ -259,6 +259,27 @@ def test_acknowledgements_come_before_what_they_cause(quick, feed):
         assert versions == [*range(1, len(versions) + 1)]
 
 
+def test_a_push_whose_answer_was_lost_is_taken_in_once(quick, feed):
+    """Sent again over another connection, with more behind it, while somebody else pushes."""
+
+    def push(client, data, first):
+        client.send(json.dumps({"type": "push", "data": data, "superfluid": {"sender": 5, "first": first}}))
+        while (message := receive(client))[0] != "push_ack":
+            pass
+        return message[1]["pushed"], message[1]["total_pushed"]
+
+    with connect(quick, feed) as client:
+        assert push(client, ["a", "b"], 0) == (2, 2)
+    assert quick.http.post(feed + "/push", json={"data": "theirs"}).json()["total_pushed"] == 3
+    with connect(quick, feed) as client:
+        assert push(client, ["a", "b", "c"], 0) == (2, 2)
+        assert push(client, ["c"], 2) == (1, 4)
+        assert push(client, ["c"], 3) == (1, 5), "what looks alike is another entry"
+    body = {"data": ["c"], "superfluid": {"sender": 6, "first": 3}}
+    assert quick.http.post(feed + "/push", json=body).json()["total_pushed"] == 6, "another sender"
+    assert quick.http.post(feed + "/push", json=body).json()["total_pushed"] == 6
+
+
 BAD = [
     ("hello", "not JSON"),
     ("", "not JSON"),
@@ -270,6 +291,7 @@ BAD = [
     ('{"type": "push", "data": 5}', "data: "),
     ('{"type": "push", "data": []}', "data: "),
     ('{"type": "push", "data": ["x", {}]}', "data[1]: "),
+    ('{"type": "push", "data": "x", "superfluid": {"sender": 1}}', "superfluid.first: missing"),
     ('{"type": NaN}', "not JSON"),
     ("[" * 100_000, "nested too deep"),
     (b'{"type": "ping"}', "a text frame"),

@@ -105,6 +105,7 @@ def test_extensions_begin_at_128():
 EXTENSIONS = [
     (requests.Request, requests.Open("a", None, True), "81 01 01 01 61 00 01"),
     (requests.Request, requests.Push(1, ("x", "")), "85 01 01 02 01 78 00"),
+    (requests.Request, requests.PushNumbered(1, ("x",), 300, 7), "8d 01 01 01 01 78 ac 02 07"),
     (
         requests.Request,
         requests.Ask(1, "q", None, None, (), ("no",), 2.0),

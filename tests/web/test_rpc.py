@@ -57,6 +57,7 @@ REQUESTS = {
     requests.Resolve: lambda s: requests.Resolve(str(s)),
     requests.FeedState: requests.FeedState,
     requests.Push: lambda s: requests.Push(s, ("a", "b")),
+    requests.PushNumbered: lambda s: requests.PushNumbered(s, ("a", "b"), 3, 9),
     requests.FlashAdd: lambda s: requests.FlashAdd(s, "Which?", 4),
     requests.FlashList: requests.FlashList,
     requests.FlashRemove: lambda s: requests.FlashRemove(s, 1),

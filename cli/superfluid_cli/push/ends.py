@@ -8,7 +8,7 @@ from typing import Protocol
 from superfluid.protocol import requests, responses
 from superfluid_cli import options
 from superfluid_cli.exits import ConnectionBroken
-from superfluid_cli.push.outbox import Acknowledgement, Standing
+from superfluid_cli.push.outbox import Acknowledgement, Batch, Standing
 from superfluid_cli.values import IdOrName
 
 PATIENCE = 60.0
@@ -24,7 +24,7 @@ class End(Protocol):
 
     def hear(self) -> None: ...
 
-    def push(self, entries: tuple[str, ...]) -> Acknowledgement: ...
+    def push(self, batch: Batch) -> Acknowledgement: ...
 
     def standing(self) -> Standing: ...
 
@@ -49,8 +49,9 @@ class SocketEnd:
         """The daemon says nothing unasked on this connection, so it has closed it."""
         raise ConnectionBroken(f"the daemon at {self._client.path} closed the connection")
 
-    def push(self, entries: tuple[str, ...]) -> Acknowledgement:
-        said = self._client.ask(requests.Push(self.session, entries), responses.Pushed)
+    def push(self, batch: Batch) -> Acknowledgement:
+        request = requests.PushNumbered(self.session, batch.entries, batch.sender, batch.first)
+        said = self._client.ask(request, responses.Pushed)
         return Acknowledgement(
             said.pushed,
             said.dropped,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from dataclasses import dataclass
 
@@ -15,8 +16,21 @@ BATCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
+class Batch:
+    """Entries to push. Their `sender` numbers them, `first` is the number of the first: so a daemon that has them
+    already, the answer having been lost, knows them again."""
+
+    entries: tuple[str, ...]
+    sender: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """What a daemon says to a push. `taken` is None where it does not tell (see `superfluid.protocol`, Pushed)."""
+    """What a daemon says to a push: `pushed` entries are accepted, the last one with the ordinal `total_pushed`.
+
+    `taken` is None where it does not tell (see `superfluid.protocol`, Pushed).
+    """
 
     pushed: int
     dropped: int
@@ -48,6 +62,9 @@ class Outbox:
         self._kept: deque[str] = deque()
         self._bytes = 0
         self._ordinals: deque[int] = deque()
+        self._sender = random.getrandbits(53)
+        self._gone = 0
+        """entries that were kept, and are known to be ingested"""
         self._in_flight = 0
         self._standing: Standing | None = None
         self._total = 0
@@ -79,21 +96,22 @@ class Outbox:
         self._kept.append(entry)
         self._bytes += _size(entry)
 
-    def batch(self) -> tuple[str, ...]:
-        """The entries to push next, which are in flight from now on."""
+    def batch(self) -> Batch:
+        """The entries to push next, which are in flight from now on: those that were already, where they were."""
         batch: list[str] = []
         size = 0
+        most = self._in_flight or BATCH_ENTRIES
         for place in range(len(self._ordinals), len(self._kept)):
             size += _size(self._kept[place])
-            if batch and (size > BATCH_BYTES or len(batch) == BATCH_ENTRIES):
+            if batch and (size > BATCH_BYTES or len(batch) == most):
                 break
             batch.append(self._kept[place])
         self._in_flight = len(batch)
-        return tuple(batch)
+        return Batch(tuple(batch), self._sender, self._gone + len(self._ordinals))
 
     def acknowledge(self, said: Acknowledgement) -> None:
-        """The batch in flight has been accepted."""
-        first = said.total_pushed - self._in_flight + 1
+        """The batch in flight has been accepted, or as much of it as was in flight when its answer was lost."""
+        first = said.total_pushed - said.pushed + 1
         self._alone = self._alone and first == self._total + 1
         self._number(first, said.total_pushed)
         self._count_dropped(said.total_dropped)
@@ -110,13 +128,15 @@ class Outbox:
         while self._ordinals and self._ordinals[0] <= taken:
             self._ordinals.popleft()
             self._bytes -= _size(self._kept.popleft())
+            self._gone += 1
 
     def connect(self, standing: Standing) -> None:
         """A connection begins: find out what of the entries the daemon has, and send the others again.
 
-        A batch in flight when the last one broke may have arrived. The totals tell, as long as nobody else pushes;
-        where somebody was seen to, it is sent again. What cannot be told: whether somebody else's entries were
-        ingested by a daemon that came and went while this was not connected.
+        A batch in flight when the last one broke may have arrived: it is sent again, and the same daemon takes it in
+        once. Another one, whose queue is empty, is asked for the totals, as long as nobody else pushes. What cannot
+        be told: whether somebody else's entries were ingested by a daemon that came and went while this was not
+        connected.
         """
         last, self._standing = self._standing, standing
         if standing.total_dropped is not None and (last is None or standing.run != last.run):
@@ -125,11 +145,8 @@ class Outbox:
             self._total = standing.total_pushed
         elif standing.run != last.run:
             self._lose(standing.base)
-        elif self._in_flight and self._alone and standing.total_pushed == self._total + self._in_flight:
-            self._number(self._total + 1, self._total + self._in_flight)
-        self._in_flight = 0
-        self._alone = self._alone and standing.total_pushed == self._total
-        self._total = standing.total_pushed
+        ours = (self._total, self._total + self._in_flight)
+        self._alone = self._alone and standing.total_pushed in ours
         self.look(standing)
 
     def _lose(self, base: int) -> None:
@@ -139,6 +156,7 @@ class Outbox:
         self._take(base)
         self.acknowledged -= len(self._ordinals)
         self._ordinals.clear()
+        self._in_flight = 0
         self._total = base
 
     def _count_dropped(self, total: int) -> None:
@@ -154,7 +172,7 @@ class Outbox:
 
     def _number(self, first: int, last: int) -> None:
         self._ordinals.extend(range(first, last + 1))
-        self.acknowledged += self._in_flight
+        self.acknowledged += last - first + 1
         self._in_flight = 0
         self._total = last
 

@@ -28,7 +28,7 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from superfluid_cli.exits import ConnectionBroken, Exit, NoDaemon, ServerSaid
 from superfluid_cli.push.ends import PATIENCE
-from superfluid_cli.push.outbox import Acknowledgement, Standing
+from superfluid_cli.push.outbox import Acknowledgement, Batch, Standing
 
 _PIECE = 1 << 16
 
@@ -145,8 +145,9 @@ class WebEnd:
         self._receive()
         self._note_all()
 
-    def push(self, entries: tuple[str, ...]) -> Acknowledgement:
-        frame = json.dumps({"type": "push", "data": entries}, ensure_ascii=False)
+    def push(self, batch: Batch) -> Acknowledgement:
+        own = {"superfluid": {"sender": batch.sender, "first": batch.first}} if self._tells else {}
+        frame = json.dumps({"type": "push", "data": batch.entries, **own}, ensure_ascii=False)
         if len(frame.encode()) > LONGEST_FRAME:
             raise ServerSaid("an entry is too long for a WebSocket frame of this server")
         self._write(self._ws.send(TextMessage(frame)))

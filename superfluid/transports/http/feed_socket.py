@@ -20,10 +20,11 @@ from starlette.types import Message, Receive, Send
 from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol.feed_responses import FeedNews
 from superfluid.protocol.refusals import Refusal
+from superfluid.sessions.senders import Numbered
 from superfluid.transports.http import body, objects
 from superfluid.transports.http.errors import ApiError
 from superfluid.transports.http.naming import Target
-from superfluid.transports.http.pushing import entries
+from superfluid.transports.http.pushing import entries, numbered
 
 MOST_BYTES = 16 << 20
 """Of a message."""
@@ -112,14 +113,14 @@ class FeedSocket:
             case "ping":
                 self._put("pong", {})
             case "push":
-                self._push(await entries(fields))
+                self._push(await entries(fields), numbered(fields))
             case _:
                 raise ApiError(f"type: expected one of {', '.join(TYPES)}")
         return True
 
-    def _push(self, data: tuple[str, ...]) -> None:
+    def _push(self, data: tuple[str, ...], numbered: Numbered | None) -> None:
         try:
-            pushed = self._cases.feeds.push(self._target.session, data)
+            pushed = self._cases.feeds.push(self._target.session, data, numbered)
         except Refusal as refusal:
             raise self._target.refused(refusal, "data") from None
         acknowledgement = objects.push(pushed)

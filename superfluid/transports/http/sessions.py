@@ -16,7 +16,7 @@ from superfluid.transports.http import body, objects
 from superfluid.transports.http.errors import ApiError, from_refusal
 from superfluid.transports.http.fields import Fields, missing, wrong
 from superfluid.transports.http.naming import NAME, Target, found
-from superfluid.transports.http.pushing import entries
+from superfluid.transports.http.pushing import entries, numbered
 
 MOST_U64 = (1 << 64) - 1
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -82,9 +82,10 @@ class Sessions:
 
     async def _push(self, request: Request) -> Response:
         target = self._target(request)
-        data = await entries(await body.fields(request.receive))
+        fields = await body.fields(request.receive)
+        data = await entries(fields)
         try:
-            pushed = self._cases.feeds.push(target.session, data)
+            pushed = self._cases.feeds.push(target.session, data, numbered(fields))
         except Refusal as refusal:
             raise target.refused(refusal, "data") from None
         return JSONResponse(objects.push(pushed))
