@@ -17,35 +17,35 @@ import trio
 from superfluid import __version__
 from superfluid.daemon import sizing
 from superfluid.daemon.activity import Activity
-from superfluid.daemon.appending import Appending
-from superfluid.daemon.asking import Asking
 from superfluid.daemon.book import Book
-from superfluid.daemon.branching import Branching
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.completing import Completing, Limits
 from superfluid.daemon.config import Observer, ServeConfig, ServerInfo, StartError, web_token
 from superfluid.daemon.conversing import Conversing
 from superfluid.daemon.drain import drain
 from superfluid.daemon.engine_room import EngineRoom
-from superfluid.daemon.evaluating import Evaluating
-from superfluid.daemon.feed_events import FeedEvents
-from superfluid.daemon.feeds import Feeds
-from superfluid.daemon.flashing import Flashing
+from superfluid.daemon.feeds.asking import Asking
+from superfluid.daemon.feeds.evaluating import Evaluating
+from superfluid.daemon.feeds.events import FeedEvents
+from superfluid.daemon.feeds.feeds import Feeds
+from superfluid.daemon.feeds.flashing import Flashing
+from superfluid.daemon.feeds.idling import Idling
+from superfluid.daemon.feeds.ingesting import Ingesting
+from superfluid.daemon.feeds.turning import Turning
 from superfluid.daemon.generating import Generating
-from superfluid.daemon.idling import Idling
-from superfluid.daemon.ingesting import Ingesting
-from superfluid.daemon.keeping import Keeping
 from superfluid.daemon.logging_setup import BadFilter, open_log, parse_filter
 from superfluid.daemon.parked_files import ParkedFiles
-from superfluid.daemon.pinning import Pinning
 from superfluid.daemon.pressure import Pressure, memory_in_use
-from superfluid.daemon.reading import Reading
 from superfluid.daemon.served import ServedModel
+from superfluid.daemon.sessions.appending import Appending
+from superfluid.daemon.sessions.branching import Branching
+from superfluid.daemon.sessions.keeping import Keeping
+from superfluid.daemon.sessions.pinning import Pinning
+from superfluid.daemon.sessions.reading import Reading
+from superfluid.daemon.sessions.tooling import Tooling
 from superfluid.daemon.stopping import StopSignal
 from superfluid.daemon.telling import Telling
-from superfluid.daemon.tooling import Tooling
 from superfluid.daemon.transport import Transport
-from superfluid.daemon.turning import Turning
 from superfluid.daemon.use_cases import UseCases
 from superfluid.daemon.watching import Watching
 from superfluid.daemon.worker import LoadRefused, WorkerDied

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from superfluid.daemon.appending import Appending
-from superfluid.daemon.asking import Asking
-from superfluid.daemon.branching import Branching
 from superfluid.daemon.completing import Completing
 from superfluid.daemon.conversing import Conversing
-from superfluid.daemon.evaluating import Evaluating
-from superfluid.daemon.feeds import Feeds
-from superfluid.daemon.flashing import Flashing
+from superfluid.daemon.feeds.asking import Asking
+from superfluid.daemon.feeds.evaluating import Evaluating
+from superfluid.daemon.feeds.feeds import Feeds
+from superfluid.daemon.feeds.flashing import Flashing
+from superfluid.daemon.feeds.ingesting import Ingesting
+from superfluid.daemon.feeds.turning import Turning
 from superfluid.daemon.generating import Generating
-from superfluid.daemon.ingesting import Ingesting
-from superfluid.daemon.keeping import Keeping
-from superfluid.daemon.pinning import Pinning
-from superfluid.daemon.reading import Reading
-from superfluid.daemon.tooling import Tooling
-from superfluid.daemon.turning import Turning
+from superfluid.daemon.sessions.appending import Appending
+from superfluid.daemon.sessions.branching import Branching
+from superfluid.daemon.sessions.keeping import Keeping
+from superfluid.daemon.sessions.pinning import Pinning
+from superfluid.daemon.sessions.reading import Reading
+from superfluid.daemon.sessions.tooling import Tooling
 from superfluid.daemon.watching import Watching
 
 

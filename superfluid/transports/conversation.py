@@ -11,8 +11,8 @@ from typing import TypeVar
 import trio
 
 from superfluid.daemon.activity import Activity
-from superfluid.daemon.asking import Answering, Question
 from superfluid.daemon.bus import Ended, Provisional, Subscription
+from superfluid.daemon.feeds.asking import Answering, Question
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol import requests, responses

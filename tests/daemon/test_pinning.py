@@ -12,7 +12,7 @@ from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.generation import Generation
-from superfluid.daemon.pinning import Pinning
+from superfluid.daemon.sessions.pinning import Pinning
 from superfluid.model.channels import Channels
 from superfluid.protocol.records import Created, Event, GenParams
 from superfluid.protocol.refusals import UnknownSession

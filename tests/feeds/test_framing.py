@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from superfluid.daemon.asking import Question
+from superfluid.daemon.feeds.asking import Question
 from superfluid.protocol.codes import Role
 from superfluid.protocol.refusals import ProtocolRefusal
 from tests.durability.house import fake

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from superfluid.daemon.asking import Question
-from superfluid.daemon.idling import Idling
+from superfluid.daemon.feeds.asking import Question
+from superfluid.daemon.feeds.idling import Idling
 from superfluid.protocol.ticks import ON_DISK
 from tests.feeds.house import NOW, House, ask, run
 from tests.support.daemon import GREEDY

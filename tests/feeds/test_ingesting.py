@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
-from superfluid.daemon.asking import Question
 from superfluid.daemon.conversing import Ask, Turn
+from superfluid.daemon.feeds.asking import Question
 from superfluid.protocol import records
 from superfluid.protocol.codes import PurgeMode, Role
 from superfluid.protocol.feed_responses import Connected, DataUpdated, FlashReady

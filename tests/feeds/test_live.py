@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import trio
 
-from superfluid.daemon.asking import Question
+from superfluid.daemon.feeds.asking import Question
 from superfluid.protocol.codes import Finish
 from superfluid.protocol.feed_responses import Connected, DataUpdated, FeedNews, FlashReady
 from superfluid.protocol.refusals import SessionBusy

@@ -8,7 +8,7 @@ import random
 import pytest
 import trio
 
-from superfluid.daemon.asking import Question
+from superfluid.daemon.feeds.asking import Question
 from superfluid.engine.fake import FakeModel
 from superfluid.protocol import records
 from superfluid.protocol.codes import Role

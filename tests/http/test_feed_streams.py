@@ -10,7 +10,7 @@ import trio.testing
 import websockets.exceptions
 import websockets.sync.client
 
-from superfluid.daemon.feed_events import QUEUE
+from superfluid.daemon.feeds.events import QUEUE
 from superfluid.protocol.feed_responses import DataUpdated
 from superfluid.transports.http.events import HEARTBEAT, SILENCE, Events, frames
 from superfluid.transports.http.feed_socket import MOST_WAITING, FeedSocket

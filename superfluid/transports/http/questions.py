@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from superfluid.daemon.asking import GAP_THRESHOLD, Question
 from superfluid.daemon.config import HttpConfig
+from superfluid.daemon.feeds.asking import GAP_THRESHOLD, Question
 from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol.codes import Finish
 from superfluid.protocol.feed_responses import Answer

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from superfluid.daemon.flashing import DEFAULT_TOKENS
+from superfluid.daemon.feeds.flashing import DEFAULT_TOKENS
 from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol.refusals import BadName, Refusal, UnknownFlash
 from superfluid.transports.http import body, objects

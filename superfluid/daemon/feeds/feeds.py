@@ -14,11 +14,11 @@ import trio
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.engine_room import EngineRoom
-from superfluid.daemon.evaluating import Evaluating
-from superfluid.daemon.feed_events import FeedEvents
+from superfluid.daemon.feeds.evaluating import Evaluating
+from superfluid.daemon.feeds.events import FeedEvents
+from superfluid.daemon.feeds.ingesting import Ingesting
 from superfluid.daemon.generating import Generating
-from superfluid.daemon.ingesting import Ingesting
-from superfluid.daemon.keeping import Keeping
+from superfluid.daemon.sessions.keeping import Keeping
 from superfluid.protocol.codes import PurgeMode
 from superfluid.protocol.feed_responses import Connected, DataUpdated, FeedNews, FeedReport, FlashReady, Pushed
 from superfluid.protocol.records import Event, EventBody, FlashAnswered, GenParams, Ingested, Rewound

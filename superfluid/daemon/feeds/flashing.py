@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from superfluid.daemon.book import Book
-from superfluid.daemon.evaluating import Evaluating
+from superfluid.daemon.feeds.evaluating import Evaluating
+from superfluid.daemon.feeds.questions import put_question
 from superfluid.daemon.generating import Generating
 from superfluid.daemon.metrics import Metrics
-from superfluid.daemon.questions import put_question
 from superfluid.daemon.served import ServedModel
 from superfluid.protocol.codes import Finish
 from superfluid.protocol.feed_responses import Answer, FlashEntry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.engine_room import EngineRoom
-from superfluid.daemon.idle import idle
+from superfluid.daemon.sessions.idle import idle
 from superfluid.protocol.records import Event
 from superfluid.protocol.responses import LedgerEntry
 from superfluid.sessions import tooling

@@ -17,11 +17,11 @@ import trio
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus, Ended, Subscription
 from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.feeds.lines import lines_of
+from superfluid.daemon.feeds.planned import Plan, changes_input, planned
+from superfluid.daemon.feeds.questions import room_for_flashes
 from superfluid.daemon.generating import GREEDY, Generating
 from superfluid.daemon.generation import Generation
-from superfluid.daemon.lines import lines_of
-from superfluid.daemon.planned import Plan, changes_input, planned
-from superfluid.daemon.questions import room_for_flashes
 from superfluid.daemon.served import ServedModel
 from superfluid.protocol.codes import Finish
 from superfluid.protocol.records import Event, Ingested, Span, span_of

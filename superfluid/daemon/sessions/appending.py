@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.engine_room import EngineRoom
-from superfluid.daemon.idle import idle
 from superfluid.daemon.served import ServedModel
+from superfluid.daemon.sessions.idle import idle
 from superfluid.model.dialect import required
 from superfluid.model.tools import parse_tools
 from superfluid.protocol.codes import Role

@@ -17,7 +17,7 @@ from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.conversing import Ask, Reply, Turn
 from superfluid.daemon.engine_room import EngineRoom
-from superfluid.daemon.evaluating import Evaluating
+from superfluid.daemon.feeds.evaluating import Evaluating
 from superfluid.daemon.generating import GREEDY, LAST_TICK, Generating
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.resuming import Draught

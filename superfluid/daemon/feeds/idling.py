@@ -9,7 +9,7 @@ import trio
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.engine_room import EngineRoom
-from superfluid.daemon.feeds import Feeds
+from superfluid.daemon.feeds.feeds import Feeds
 from superfluid.protocol.ticks import ON_DISK
 
 LOOKS = 10

@@ -17,9 +17,9 @@ import trio
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.feeds.questions import put_opener, put_question
 from superfluid.daemon.generating import GREEDY, Generating
 from superfluid.daemon.generation import Generation
-from superfluid.daemon.questions import put_opener, put_question
 from superfluid.daemon.served import ServedModel
 from superfluid.protocol.codes import Channel, Finish
 from superfluid.protocol.feed_responses import FlashReady
