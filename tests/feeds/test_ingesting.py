@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+import trio.testing
 
 from superfluid.daemon.conversing import Ask, Turn
 from superfluid.daemon.feeds.asking import Question
@@ -313,7 +314,11 @@ def test_names(tmp_path):
             await feeds.open("third", None, False)
         await feeds.delete(plain)
         assert feeds.ids() == (first,)
-        assert await feeds.open("other", None, False) > plain
+        async with trio.open_nursery() as nursery, house.book.writing(first):
+            nursery.start_soon(feeds.name, first, "again")  # it waits for the session, and makes none more
+            await trio.testing.wait_all_tasks_blocked()
+            assert await feeds.open("other", None, False) > plain
+        assert feeds.resolve("again") == first
 
     run(tmp_path, story, live_sessions=2)
 

@@ -72,6 +72,8 @@ class Feeds:
         self._most = most
         self._coming: dict[str, trio.Event] = {}
         """names that are being given"""
+        self._first_names = 0
+        """how many of them to sessions that had none: those will count as live"""
         self._used: dict[int, int] = {}
         """when sessions were last used, in unix milliseconds"""
         self._since = book.now_ms()
@@ -126,12 +128,14 @@ class Feeds:
         if holder is not None and holder != session:
             raise NameTaken(name)
         nameless = session is None or self._book.live(session).feed.name is None
-        if nameless and len(self._book.heads.all_named()) + len(self._coming) >= self._most:
+        if nameless and len(self._book.heads.all_named()) + self._first_names >= self._most:
             raise TooManyLive(self._most)
         given = self._coming[name] = trio.Event()
+        self._first_names += nameless
         try:
             yield
         finally:
+            self._first_names -= nameless
             del self._coming[name]
             given.set()
 
