@@ -40,6 +40,9 @@ GREEDY = GenParams(temperature=0.0, top_p=1.0)
 PAUSE = 1.0
 """Seconds before background work tries a full queue again."""
 
+WAVES = 2
+"""Background generations of one kind under way for each lane: more only fill the queue, in which people wait."""
+
 
 class Generating:
     """Starts generations and ends them. `closing` refuses new ones while the daemon drains.
@@ -164,6 +167,24 @@ class Generating:
         if claim.cancelled:
             self.abandon(generation)
 
+    def background_places(self, share: int) -> trio.Semaphore:
+        """Places for background generations of one kind, which take at most a `share`-th of the queue."""
+        schedule = self._room.schedule
+        return trio.Semaphore(max(1, min(WAVES * schedule.lanes, schedule.max_waiting // share)))
+
+    def admit_background(
+        self,
+        state: SessionState,
+        max_tokens: int,
+        options: LaneOptions = LaneOptions(),  # noqa: B008 - frozen
+        *,
+        kv_session: int | None = None,
+    ) -> Generation:
+        """As `admit`, of background work whose events nobody follows."""
+        generation = self.admit(state, max_tokens, Qos.BACKGROUND, options, kv_session=kv_session)
+        generation.deltas.close()
+        return generation
+
     async def admit_in_time(
         self,
         state: SessionState,
@@ -172,18 +193,14 @@ class Generating:
         *,
         kv_session: int | None = None,
     ) -> Generation | None:
-        """As `admit`, of background work whose events nobody follows, once the queue has a place for it; None where
-        nobody needs it any more."""
+        """As `admit_background`, once the queue has a place for it; None where nobody needs it any more."""
         while True:
             try:
-                generation = self.admit(state, max_tokens, Qos.BACKGROUND, options, kv_session=kv_session)
+                return self.admit_background(state, max_tokens, options, kv_session=kv_session)
             except QueueFull:
                 await trio.sleep(PAUSE)
             except (SessionPurged, ShuttingDown):
                 return None
-            else:
-                generation.deltas.close()
-                return generation
 
     async def see_off(self, generation: Generation) -> None:
         """Nobody waits for it any more: cancel what has not ended, and return once its lane is gone.

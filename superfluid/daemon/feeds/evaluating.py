@@ -32,9 +32,6 @@ _LOG = logging.getLogger("superfluid.evaluating")
 
 KEEPS_NOTHING = LaneOptions(ephemeral=True, gap=True)
 
-WAVES = 2
-"""Queries under way for each lane: more would only fill the queue, in which people wait."""
-
 TRIES = 3
 """How often an evaluation begins again that failed, until something new happens to the session."""
 
@@ -87,7 +84,7 @@ class Evaluating:
         self._ready: dict[int, Ready] = {}
         self._cold: set[int] = set()
         """sessions whose KV went with a worker"""
-        self._places = trio.Semaphore(max(1, min(WAVES * room.schedule.lanes, room.schedule.max_waiting // 2)))
+        self._places = generating.background_places(2)
 
     # --- what the use cases call ----------------------------------------------------------------------------------
 

@@ -46,9 +46,6 @@ PATIENCE = 1.0
 """Seconds that foreground requests may hold up a batch. Then it is computed beside questions, and where turns follow
 one another without a pause, it is committed between two of them, and the next one computes it."""
 
-WAVES = 2
-"""Batches under way for each lane: more would only fill the queue, in which people wait."""
-
 INTERRUPTED = 0.05
 """Seconds of its patience that each question costs a batch at least: even the shortest interrupts its computing."""
 
@@ -93,7 +90,7 @@ class Ingesting:
         """sessions that may have something to do"""
         self._news = trio.Event()
         self._resting = trio.Condition()
-        self._places = trio.Semaphore(max(1, min(WAVES * room.schedule.lanes, room.schedule.max_waiting // 4)))
+        self._places = generating.background_places(4)
         self.patience = PATIENCE
         self.after_batch: list[Callable[[int], None]] = []
         """are told of a session whose batch is durable"""

@@ -22,7 +22,7 @@ from superfluid.daemon.generating import GREEDY, LAST_TICK, Generating
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.resuming import Draught
 from superfluid.daemon.served import ServedModel
-from superfluid.protocol.codes import Channel, Finish, Qos, Role
+from superfluid.protocol.codes import Channel, Finish, Role
 from superfluid.protocol.feed_responses import Warmed
 from superfluid.protocol.records import Generated, GenerationFingerprint, GenerationPrompt
 from superfluid.protocol.refusals import (
@@ -186,8 +186,7 @@ class Turning:
             older.cancel()
         self._warm.pop(session, None)
         with self._book.passing(GREEDY, like=wanted) as asked:
-            generation = self._generating.admit(asked, 0, Qos.BACKGROUND, kv_session=session)
-            generation.deltas.close()
+            generation = self._generating.admit_background(asked, 0, kv_session=session)
             scope = self._warming[session] = trio.CancelScope()
             try:
                 with scope:
