@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from superfluid.engine.fake import FakeModel
+from superfluid.engine.fake_model import FakeModel
 from superfluid.engine.sampling import draw, recipe
 from superfluid.protocol.records import GenParams
 from tests.acceptance.talks import fields_of, name_of

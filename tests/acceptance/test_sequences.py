@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from superfluid.engine.fake import FakeModel
+from superfluid.engine.fake_model import FakeModel
 from superfluid.protocol import jsonform
 from superfluid.protocol.requests import Request
 from superfluid.protocol.responses import Response

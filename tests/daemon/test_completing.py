@@ -13,7 +13,7 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from superfluid.daemon.completing import KEPT
-from superfluid.engine.fake import FakeModel
+from superfluid.engine.fake_model import FakeModel
 from superfluid.model.fim import FimDialect
 from superfluid.model.text import TextStream
 from superfluid.model.vocabulary import Vocabulary

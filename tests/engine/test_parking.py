@@ -6,7 +6,8 @@ import pytest
 
 from superfluid.engine.artifact import Key
 from superfluid.engine.backend import Decoded, Stretch
-from superfluid.engine.fake import FakeBackend, FakeModel
+from superfluid.engine.fake import FakeBackend
+from superfluid.engine.fake_model import FakeModel
 from superfluid.engine.parking import AGAIN, QUIET, SETTLED, Parking
 from superfluid.engine.parks import STATELESS, Parks
 from superfluid.engine.sequences import Tiers

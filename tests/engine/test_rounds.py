@@ -2,7 +2,8 @@
 
 import pytest
 
-from superfluid.engine.fake import FakeBackend, FakeModel
+from superfluid.engine.fake import FakeBackend
+from superfluid.engine.fake_model import FakeModel
 from superfluid.engine.rounds import Rounds
 from superfluid.engine.sequences import Tiers
 from superfluid.engine.threads import Fixed

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from superfluid.engine.backend import LoadError
-from superfluid.engine.fake import FakeModel
+from superfluid.engine.fake_model import FakeModel
 from superfluid.engine.script import Script
 
 

@@ -5,7 +5,8 @@ from array import array
 import pytest
 
 from superfluid.engine.backend import Decoded, Stretch
-from superfluid.engine.fake import FakeBackend, FakeModel
+from superfluid.engine.fake import FakeBackend
+from superfluid.engine.fake_model import FakeModel
 from superfluid.engine.host import HostCopies, HostCopy
 from superfluid.engine.sequences import Tiers
 from superfluid.protocol.ticks import KvChange

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from superfluid.engine.artifact import Key
-from superfluid.engine.fake import FakeBackend, FakeModel
+from superfluid.engine.fake import FakeBackend
+from superfluid.engine.fake_model import FakeModel
 from superfluid.engine.parking import Parking
 from superfluid.engine.parks import Parks
 from superfluid.engine.rounds import Rounds

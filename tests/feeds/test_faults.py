@@ -5,7 +5,7 @@ from __future__ import annotations
 import psutil
 import trio
 
-from superfluid.engine.fake import FakeModel
+from superfluid.engine.fake_model import FakeModel
 from superfluid.protocol import records
 from tests.durability.house import fake
 from tests.feeds.house import House, run

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from superfluid.daemon.feeds.asking import Question
-from superfluid.engine.fake import FakeModel
+from superfluid.engine.fake_model import FakeModel
 from superfluid.protocol import records
 from superfluid.protocol.codes import Role
 from superfluid.protocol.refusals import OverWindow, SessionBusy
