@@ -91,9 +91,14 @@ class Reply:
 
     async def pieces(self) -> AsyncIterator[str]:
         """The reply's text as it is drawn, reasoning left out. Raises GenerationFailed where it fails on the way."""
-        async for text in self._generation.pieces:
-            self.completion_tokens += 1
-            if certain := self._finder.feed(text):
+        async for texts in self._generation.pieces:
+            certain = ""
+            for text in texts:
+                self.completion_tokens += 1
+                certain += self._finder.feed(text)
+                if self.stop is not None:
+                    break
+            if certain:
                 self.text += certain
                 yield certain
             if self.stop is not None:

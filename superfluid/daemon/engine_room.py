@@ -375,10 +375,13 @@ class EngineRoom:
             await worker.send(self._orders.pop(0))
 
     def _show(self, tokens: Sequence[tuple[int, int]]) -> None:
+        drawn: dict[int, list[int]] = {}
         for lane, token in tokens:
+            drawn.setdefault(lane, []).append(token)
+        for lane, run in drawn.items():
             generation = self.in_flight.of_lane(lane)
             if generation is not None:
-                self._publish(generation.session, generation.draw(token))
+                self._publish(generation.session, generation.draw(run))
 
     def _publish(self, session: int, shown: Shown) -> None:
         for channel, text in shown:

@@ -19,13 +19,16 @@ DELTAS = 4096
 """Committed events that whoever asked may lag behind before the generation is cancelled."""
 
 LIVE = 8192
-"""Pieces of text that a follower may lag behind before the generation is cancelled."""
+"""Pieces that a follower may lag behind before the generation is cancelled."""
 
 TOLD = (Generated, ToolUse, ToolParseFailure)
 """What of a generation's records goes to the client that asked for it (decision 8)."""
 
 Shown = Sequence[tuple[Channel, str]]
 """Texts that became certain, by channel, in order."""
+
+Texts = Sequence[str]
+"""What each of some tokens made certain; often nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,8 @@ class Generation:
     def __init__(
         self, job: Job, splitter: ChannelSplitter, metrics: Metrics, *, live: bool = False, ends: bool
     ) -> None:
-        """With `live`, text of the text channel can be followed in `pieces`, one a token, ahead of its commit.
+        """With `live`, text of the text channel can be followed in `pieces`, ahead of its commit: the texts of tokens
+        that came together, one a token.
 
         `ends`: nobody can continue the reply where it is cut.
         """
@@ -67,7 +71,7 @@ class Generation:
         self._events: list[Event] = []
         self._total = 0
         self._deltas, self.deltas = trio.open_memory_channel[Event](DELTAS)
-        self._live, self.pieces = trio.open_memory_channel[str](LIVE)
+        self._live, self.pieces = trio.open_memory_channel[Texts](LIVE)
         self._followed = live
         self._ends = ends
         if not live:
@@ -85,24 +89,34 @@ class Generation:
     def session(self) -> int:
         return self.job.session
 
-    def draw(self, token: int) -> Shown:
-        """One drawn token; the texts that became certain with it."""
+    def draw(self, tokens: Sequence[int]) -> Shown:
+        """Some drawn tokens; the texts that became certain with them."""
         if not self._begun:
             self._begun = True
             self._metrics.first_token(trio.current_time() - self.job.arrived)
-        shown = self._splitter.feed(token)
-        if self._followed:
-            self._show(shown)
+        shown: list[tuple[Channel, str]] = []
+        texts: list[str] = []
+        for token in tokens:
+            certain = self._splitter.feed(token)
+            shown += certain
+            texts.append(self._text(certain))
+        self._show(texts)
         return shown
 
-    def _show(self, shown: Shown) -> None:
+    def _text(self, shown: Shown) -> str:
+        """What a follower sees of it."""
         self.reasoned = self.reasoned or self._splitter.channel is not Channel.TEXT
         text = "".join(text for channel, text in shown if channel is Channel.TEXT)
         if self.reasoned and not self._said:
             text = text.lstrip()  # what sets the answer apart from the reasoning
         self._said = self._said or bool(text)
+        return text
+
+    def _show(self, texts: Texts) -> None:
+        if not self._followed:
+            return
         try:
-            self._live.send_nowait(text)
+            self._live.send_nowait(texts)
         except trio.WouldBlock:
             self.lagged = True
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -120,8 +134,8 @@ class Generation:
             shown = self._splitter.flush()
         elif finish is not Finish.OPEN and self._ends:
             shown = self._splitter.release()
-        if shown and self._followed:
-            self._show(shown)
+        if shown:
+            self._show([self._text(shown)])
         bodies: list[EventBody] = []
         for run in self._splitter.runs():
             bodies.append(Generated(run.tokens, run.text, run.channel, Finish.OPEN))
