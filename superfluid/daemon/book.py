@@ -30,8 +30,8 @@ T = TypeVar("T")
 CACHED = 256
 """Folded states kept in memory beyond those in use."""
 
-FIRST_PASSING = 1 << 52
-"""Ids of sessions that are not logged begin here, so that the log's own stay dense (decision 38)."""
+FIRST_PASSING = 1 << 53
+"""Ids of sessions that are not logged begin here, beyond those of requests that are (decision 38)."""
 
 BACKLOG_PAGE = 256
 """Events read at once for a subscriber."""
@@ -52,7 +52,7 @@ class Book:
         self._log = log
         self._bus = bus
         self._clock = clock
-        self.heads = Heads(log.heads())
+        self.heads = Heads(log.heads(), log.last_id())
         self.store_id = log.store_id
         self._states: OrderedDict[int, SessionState] = OrderedDict()
         self._turns: dict[int, trio.Lock] = {}
@@ -319,6 +319,7 @@ class Book:
         for change, draft in gone:
             self._take_over(change, draft.state)
             del self._states[change.head.id]
+            self._current_epoch.discard(change.head.id)
         return not self._erasing
 
     # --- reading --------------------------------------------------------------------------------------------------
@@ -356,6 +357,14 @@ class Book:
             for event in page:
                 yield event
             start += len(page)
+
+    async def ask_log(self, work: Callable[[SessionLog], T]) -> T:
+        """What `work` reads in the log, in the reading thread. Raises StoreFailed."""
+        return await self._off_loop(self._reading, work, self._log)
+
+    async def tell_log(self, work: Callable[[SessionLog], None]) -> None:
+        """Have `work` write to the log, in the writing thread. Raises StoreFailed."""
+        await self._off_loop(self._writing, work, self._log)
 
     async def _read_off_loop(self, work: Callable[..., T], *args: object) -> T:
         """Run `work`, which reads by the heads, in the reading thread."""

@@ -87,6 +87,8 @@ class ServeConfig:
     """seconds after which the KV of a session with a name that nobody uses leaves memory; 0 is never"""
     live_sessions: int = 256
     """most sessions that may have a name at once"""
+    keep_requests: float = 0.0
+    """seconds that a stateless request stays in the log after its end; 0 logs none, infinity is for ever"""
     drain_timeout: float = 60.0
     log_file: Path | None = None
     """None is `<sessions>/logs/serve.log`"""

@@ -1,7 +1,7 @@
 """Use case of the stateless routes: a whole conversation, or a prompt, in one request; a reply, and nothing kept.
 
-Each request is a session of its own that is never logged (decision 38). It goes through the same rendering, queue and
-worker as any other, so what it shares with others comes warm.
+Each request is a session of its own that is not logged, unless requests are to be kept (decision 38). It goes through
+the same rendering, queue and worker as any other, so what it shares with others comes warm.
 """
 
 from __future__ import annotations
@@ -15,15 +15,27 @@ from typing import NamedTuple
 import trio
 
 from superfluid.daemon.book import Book
+from superfluid.daemon.cutting import Cutting
 from superfluid.daemon.generating import GREEDY, Generating
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.replies import ReplyMemory
 from superfluid.daemon.served import ServedModel
+from superfluid.daemon.sessions.kept_requests import KeptRequests
 from superfluid.model.channels import Channels
 from superfluid.model.stops import StopFinder
 from superfluid.protocol.codes import Channel, Finish, Qos, Role
-from superfluid.protocol.records import Appended, Generated, GenerationPrompt, GenParams, Message
-from superfluid.protocol.refusals import EmptySession, ProtocolRefusal
+from superfluid.protocol.records import (
+    Appended,
+    Created,
+    Event,
+    EventBody,
+    Generated,
+    GenerationFingerprint,
+    GenerationPrompt,
+    GenParams,
+    Message,
+)
+from superfluid.protocol.refusals import EmptySession, ProtocolRefusal, ShuttingDown
 from superfluid.protocol.ticks import LaneOptions
 from superfluid.sessions import decide
 from superfluid.sessions.resending import system_first
@@ -63,7 +75,10 @@ class Reply:
         prompt_tokens: int,
         stops: tuple[str, ...],
         abandon: Callable[[Generation], None],
+        kept: int | None = None,
     ) -> None:
+        self.kept = kept
+        """the session that stays of a request by itself"""
         self._generation = generation
         self._abandon = abandon
         self._finder = StopFinder(stops)
@@ -128,11 +143,28 @@ class Reply:
         return tuple(token for event in events if isinstance(event.body, Generated) for token in event.body.span)
 
 
+@dataclass(slots=True)
+class _Prompt:
+    """What a request puts on the input, as it grows."""
+
+    book: Book
+    state: SessionState
+    events: list[Event] | None = None
+    """its records, where they are wanted"""
+
+    def put(self, *bodies: EventBody) -> None:
+        events = self.book.pass_by(self.state, *bodies)
+        if self.events is not None:
+            self.events += events
+
+
 class Conversing:
-    def __init__(self, book: Book, generating: Generating, model: ServedModel) -> None:
+    def __init__(self, book: Book, generating: Generating, model: ServedModel, kept: KeptRequests) -> None:
         self._book = book
         self._generating = generating
         self.model = model
+        self.kept = kept
+        self._cutting = Cutting(book, model)
         self._replies = ReplyMemory()
 
     @asynccontextmanager
@@ -142,20 +174,50 @@ class Conversing:
         Raises OverWindow before anything is drawn, and ProtocolRefusal with the template's own words.
         """
         decide.check_params(ask.params)
-        with self._book.passing(ask.params) as state:
-            await self._put(state, ask)
+        async with self._rendered(ask) as state:
             prompt_tokens = len(state.tokens)
-            self._generating.check_room(prompt_tokens)
             limit = self.model.window if ask.max_tokens is None else ask.max_tokens
             channels = Channels() if ask.turns is None else None  # what answers a raw prompt is all text
-            generation = self._generating.admit(state, limit, ask.qos, ask.options, channels=channels, live=True)
-            reply = Reply(generation, prompt_tokens, ask.stops, self._generating.abandon)
+            generation = self._generating.admit(
+                state, limit, ask.qos, ask.options, channels=channels, live=True, ends=True
+            )
+            kept = state.id if self.kept.on else None
+            reply = Reply(generation, prompt_tokens, ask.stops, self._generating.abandon, kept)
             try:
                 yield reply
             finally:
                 if reply.whole:
                     self._replies.keep(reply.text, reply.drawn())
                 await self._generating.see_off(generation)
+                if kept is not None and reply.stop is not None and generation.ended.is_set():
+                    await self._cut_at_stop(kept, ask, reply)
+
+    @asynccontextmanager
+    async def _rendered(self, ask: Ask) -> AsyncIterator[SessionState]:
+        """A session with the whole prompt, which leaves room for a reply; one that is kept is in the log. Raises as
+        `reply`, and StoreFailed."""
+        if not self.kept.on:
+            with self._book.passing(ask.params) as state:
+                await self._put(_Prompt(self._book, state), ask)
+                self._generating.check_room(len(state.tokens))
+                yield state
+            return
+        prompt = _Prompt(self._book, SessionState(self._book.heads.next_request_id()), [])
+        prompt.put(Created(None, ask.params), decide.set_meta(prompt.state, 0, None, archived=True))
+        prompt.put(GenerationFingerprint(self.model.fingerprint(ask.params)))
+        await self._put(prompt, ask)
+        self._generating.check_room(len(prompt.state.tokens))
+        if self._generating.closing:
+            raise ShuttingDown
+        async with self.kept.logged(prompt.state, prompt.events or ()):
+            yield prompt.state
+
+    async def _cut_at_stop(self, session: int, ask: Ask, reply: Reply) -> None:
+        """What was drawn after the stop string is no part of the reply."""
+        if ask.turns is not None:
+            await self._cutting.reply(session, reply.text)
+        else:
+            await self._cutting.continuation(session, reply.prompt_tokens, reply.text)
 
     async def count(self, turns: tuple[Turn, ...]) -> int:
         """Tokens of the prompt that a reply to `turns` would be drawn from; it may be longer than the window.
@@ -164,21 +226,21 @@ class Conversing:
         """
         ask = Ask(params=GREEDY, turns=turns)
         with self._book.passing(ask.params) as state:
-            await self._put(state, ask)
+            await self._put(_Prompt(self._book, state), ask)
             return len(state.tokens)
 
-    async def _put(self, state: SessionState, ask: Ask) -> None:
+    async def _put(self, prompt: _Prompt, ask: Ask) -> None:
         self._check_size(ask)
         if ask.prompt is not None:
-            await self._put_prompt(state, ask.prompt)
+            await self._put_raw(prompt, ask.prompt)
             return
         for turn in await self._arranged(ask):
-            await self._put_turn(state, turn)
+            await self._put_turn(prompt, turn)
             await trio.lowlevel.checkpoint()
-        if not state.tokens:
-            raise EmptySession(state.id)
-        if opener := self.model.opener(state):
-            self._book.pass_by(state, GenerationPrompt(opener))
+        if not prompt.state.tokens:
+            raise EmptySession(prompt.state.id)
+        if opener := self.model.opener(prompt.state):
+            prompt.put(GenerationPrompt(opener))
 
     def _check_size(self, ask: Ask) -> None:
         texts = [turn.text for turn in ask.turns or ()]
@@ -194,32 +256,34 @@ class Conversing:
         with self._book.passing(ask.params) as scratch:
             try:
                 for turn in turns:
-                    await self._put_turn(scratch, turn)
+                    await self._put_turn(_Prompt(self._book, scratch), turn)
                     await trio.lowlevel.checkpoint()
             except ProtocolRefusal:
                 return tuple(starmap(Turn, system_first(turns)))
         return turns
 
-    async def _put_prompt(self, state: SessionState, prompt: str | tuple[int, ...]) -> None:
+    async def _put_raw(self, prompt: _Prompt, raw: str | tuple[int, ...]) -> None:
         vocabulary = self.model.vocabulary
-        if isinstance(prompt, str):
-            span = await self.model.tokens(prompt)
+        text = raw if isinstance(raw, str) else None
+        if isinstance(raw, str):
+            span = await self.model.tokens(raw)
             if vocabulary.adds_bos and vocabulary.bos is not None and span[:1] != (vocabulary.bos,):
                 span = (vocabulary.bos, *span)
         else:
-            span = prompt
+            span = raw
             if any(token >= vocabulary.size for token in span):
                 raise ProtocolRefusal(f"prompt: a token id is outside the vocabulary of {vocabulary.size}")
         if not span:
             raise ProtocolRefusal("prompt: it has no tokens")
-        self._book.pass_by(state, Appended(None, span))
+        prompt.put(Appended(text, span))
 
-    async def _put_turn(self, state: SessionState, turn: Turn) -> None:
+    async def _put_turn(self, prompt: _Prompt, turn: Turn) -> None:
+        state = prompt.state
         drawn = self._replies.find(turn.text) if turn.role == Role.ASSISTANT and state.tokens else None
         opener = self.model.opener(state) if drawn is not None else ()
         if drawn is not None and opener:
             finished = Generated(drawn, turn.text, Channel.TEXT, Finish.END_OF_TURN)
-            self._book.pass_by(state, GenerationPrompt(opener), finished)
+            prompt.put(GenerationPrompt(opener), finished)
             return
         span = await self.model.message(state, turn.role, turn.text)
-        self._book.pass_by(state, Message(turn.role, turn.text, span))
+        prompt.put(Message(turn.role, turn.text, span))

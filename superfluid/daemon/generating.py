@@ -122,14 +122,15 @@ class Generating:
         *,
         channels: Channels | None = None,
         live: bool = False,
+        ends: bool = False,
         params: GenParams | None = None,
         kv_session: int | None = None,
     ) -> Generation:
         """Queue a generation on `state` as it stands; the caller has checked that there is room.
 
         The reply is cut into `channels`; without, what looks like a tool call is text. With `live`, its text is
-        followed piece by piece and its events by nobody. It draws with `params` instead
-        of the session's; the KV that it computes is that of `kv_session` instead.
+        followed piece by piece and its events by nobody; with `ends`, whoever asked will not continue it where it is
+        cut. It draws with `params` instead of the session's; the KV that it computes is that of `kv_session` instead.
 
         Raises QueueFull, SessionPurged for a copy of what is gone, and ShuttingDown: a drain that has begun does not
         look again for who comes late.
@@ -153,7 +154,7 @@ class Generating:
             kv_session=kv_session,
         )
         splitter = self._model.splitter(state, channels or self._model.channels.without_calls())
-        generation = Generation(job, splitter, self._room.metrics, live=live, ends=passing)
+        generation = Generation(job, splitter, self._room.metrics, live=live, ends=ends or passing)
         self._room.submit(generation)
         if live:
             generation.deltas.close()

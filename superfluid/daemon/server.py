@@ -40,6 +40,7 @@ from superfluid.daemon.served import ServedModel
 from superfluid.daemon.sessions.appending import Appending
 from superfluid.daemon.sessions.branching import Branching
 from superfluid.daemon.sessions.keeping import Keeping
+from superfluid.daemon.sessions.kept_requests import KeptRequests
 from superfluid.daemon.sessions.pinning import Pinning
 from superfluid.daemon.sessions.reading import Reading
 from superfluid.daemon.sessions.tooling import Tooling
@@ -132,6 +133,7 @@ async def _run(parts: _Parts) -> None:
         nursery.start_soon(cases.pinning.run)
         nursery.start_soon(cases.evaluating.run)
         nursery.start_soon(cases.ingesting.run)
+        nursery.start_soon(cases.conversing.kept.run)
         nursery.start_soon(Idling(book, room, cases.feeds, config.session_idle).run)
         if config.pressure is not None:
             nursery.start_soon(Pressure(room, *config.pressure, memory_in_use, observer.notice).run)
@@ -186,12 +188,13 @@ def _use_cases(parts: _Parts, ready: Ready, book: Book, bus: Bus, room: EngineRo
     data_room = Room(ready.context, parts.config.query_reserve)
     ingesting = Ingesting(book, bus, room, generating, model, data_room)
     keeping = Keeping(book, bus, room, generating, _parked_files(parts))
+    kept = KeptRequests(book, room, keeping, config.keep_requests)
     return UseCases(
         appending=Appending(book, room, model),
         asking=Asking(book, room, generating, model, evaluating, flashing),
         branching=Branching(book, model),
         completing=Completing(book, generating, model, room.metrics, limits),
-        conversing=Conversing(book, generating, model),
+        conversing=Conversing(book, generating, model, kept),
         evaluating=evaluating,
         feeds=Feeds(
             book,

@@ -50,7 +50,7 @@ class Watching:
             kv_tokens=tokens,
             prefill_rate=schedule.prefill_rate if schedule.ticks else 0.0,
             decode_rate=schedule.decode_rate,
-            sessions=sum(1 for _ in self.book.heads.all_live()),
+            sessions=sum(not head.is_request for head in self.book.heads.all_live()),
             respawns=room.respawns,
             ticks=schedule.ticks,
         )

@@ -23,8 +23,8 @@ from superfluid.engine.logs import say
 from superfluid.engine.radix import RadixIndex
 from superfluid.protocol.ticks import park_name, unpack
 
-STATELESS = 1 << 52
-"""Sessions from here on are requests that nobody comes back to: never parked."""
+STATELESS = 1 << 53
+"""Sessions from here on are in no log, and nobody comes back to them: never parked."""
 
 _NAME = re.compile(r"([0-9a-f]*)-([0-9]{1,20})\.park")
 _TEMPORARY = re.compile(r"[0-9a-f]*-[0-9]{1,20}\.writing")

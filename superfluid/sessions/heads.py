@@ -9,6 +9,9 @@ from superfluid.protocol.refusals import SessionPurged, UnknownSession
 from superfluid.protocol.responses import SessionSummary
 from superfluid.sessions.state import SessionState
 
+FIRST_REQUEST = 1 << 52
+"""Ids of stateless requests that are kept begin here, so that those of other sessions stay dense (decision 38)."""
+
 
 @dataclass(frozen=True, slots=True)
 class FeedHead:
@@ -74,6 +77,12 @@ class Head:
     born_ms: int = 0
     """Unix milliseconds of its first own record; of one that an older build cut loose, of its parent's first"""
     feed: FeedHead = FeedHead()
+
+    @property
+    def is_request(self) -> bool:
+        """Whether it is a stateless request that was kept, and nobody has made more of it: taken it out of the
+        archive, or given it a name."""
+        return self.id >= FIRST_REQUEST and self.archived and self.feed.name is None
 
     def after(self, state: SessionState) -> Head:
         """This head once the session is in `state`."""
@@ -148,12 +157,17 @@ class Segment:
 
 
 class Heads:
-    """All sessions of a store, tombstones included. Ids start at 1 and are never used again (wire-facts 8.1)."""
+    """All sessions of a store, tombstones included, but for those of requests, of which there may be any number.
 
-    def __init__(self, heads: Iterable[Head] = ()) -> None:
+    Ids start at 1, those of requests at `FIRST_REQUEST`, and are never used again (wire-facts 8.1); `last_id` is the
+    highest ever, where `heads` do not tell.
+    """
+
+    def __init__(self, heads: Iterable[Head] = (), last_id: int = 0) -> None:
         self._heads: dict[int, Head] = {}
         self._children: dict[int, set[int]] = {}
         self._last = 0
+        self._last_request = max(last_id, FIRST_REQUEST - 1)
         self._by_name: dict[str, int] = {}
         for head in heads:
             self.put(head)
@@ -162,11 +176,17 @@ class Heads:
         before = self._heads.get(head.id)
         if before is not None and before.parent is not None:
             self._children[before.parent].discard(head.id)
-        self._heads[head.id] = head
+        if head.purged and head.id >= FIRST_REQUEST:
+            self._heads.pop(head.id, None)
+        else:
+            self._heads[head.id] = head
         self._rename(head.id, before.feed.name if before is not None else None, head.feed.name)
         if head.parent is not None:
             self._children.setdefault(head.parent, set()).add(head.id)
-        self._last = max(self._last, head.id)
+        if head.id >= FIRST_REQUEST:
+            self._last_request = max(self._last_request, head.id)
+        else:
+            self._last = max(self._last, head.id)
 
     def _rename(self, session: int, before: str | None, after: str | None) -> None:
         if before is not None and before != after and self._by_name.get(before) == session:
@@ -188,16 +208,21 @@ class Heads:
         self._last += 1
         return self._last
 
+    def next_request_id(self) -> int:
+        """Likewise, of a request that is kept."""
+        self._last_request += 1
+        return self._last_request
+
     def any(self, session: int) -> Head | None:
-        """The head of a session, purged or not."""
+        """The head of a session, purged or not; None for a request that was purged."""
         return self._heads.get(session)
 
     def live(self, session: int) -> Head:
         """The head of a session that exists. Raises UnknownSession, SessionPurged."""
         head = self._heads.get(session)
-        if head is None:
+        if head is None and not FIRST_REQUEST <= session <= self._last_request:
             raise UnknownSession(session)
-        if head.purged:
+        if head is None or head.purged:
             raise SessionPurged(session)
         return head
 

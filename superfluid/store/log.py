@@ -19,7 +19,7 @@ from superfluid.protocol import postcard, records
 from superfluid.protocol.errors import DecodeError
 from superfluid.protocol.records import Event, EventBody
 from superfluid.sessions import snapshot
-from superfluid.sessions.heads import Head, Segment
+from superfluid.sessions.heads import FIRST_REQUEST, Head, Segment
 from superfluid.sessions.state import SessionState
 from superfluid.store import head_rows
 from superfluid.store.errors import DamagedRecord, StoreError
@@ -79,7 +79,17 @@ class SessionLog:
         ((value,),) = self._read("SELECT value FROM facts WHERE name = 'store_id'", ())
         return bytes(value)
 
+    def fact(self, name: str) -> bytes | None:
+        """What was noted under that name about the whole log."""
+        rows = self._read("SELECT value FROM facts WHERE name = ?", (name,))
+        return bytes(rows[0][0]) if rows else None
+
     # --- writing --------------------------------------------------------------------------------------------------
+
+    def set_fact(self, name: str, value: bytes) -> None:
+        """Note something about the whole log, instead of what was noted before."""
+        with _Transaction(self._writer):
+            self._writer.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def commit(self, changes: Iterable[Change]) -> None:
         """All of `changes` in one transaction, durable when this returns."""
@@ -187,14 +197,25 @@ class SessionLog:
     # --- reading --------------------------------------------------------------------------------------------------
 
     def heads(self) -> tuple[Head, ...]:
-        """Every session, tombstones included, ids ascending."""
-        rows = self._read(f"{head_rows.SELECT} ORDER BY id", ())
+        """Every session, ids ascending; tombstones included, but for those of requests."""
+        rows = self._read(f"{head_rows.SELECT} WHERE id < ? OR NOT purged ORDER BY id", (FIRST_REQUEST,))
         return tuple(head_rows.from_row(row, self._word) for row in rows)
+
+    def last_id(self) -> int:
+        """The highest id that a session ever had; 0 where there was none."""
+        ((found,),) = self._read("SELECT max(id) FROM heads", ())
+        return found or 0
 
     def head(self, session: int) -> Head | None:
         """The head of one session, None where there is none."""
         rows = self._read(f"{head_rows.SELECT} WHERE id = ?", (session,))
         return head_rows.from_row(rows[0], self._word) if rows else None
+
+    def last_ms(self, heads: Iterable[Head]) -> dict[int, int]:
+        """By session, when its last record was written, in Unix milliseconds; only sessions that inherit nothing."""
+        query = "SELECT ts FROM records WHERE session = ? AND event = ? AND erased = 0"
+        rows = ((head.id, self._read(query, (head.id, head.events - 1))) for head in heads)
+        return {session: found[0][0] for session, found in rows if found}
 
     def read(self, segments: Iterable[Segment]) -> Iterator[Event]:
         """The records of `segments`, in order, a page at a time. Raises DamagedRecord at the first that is."""
@@ -296,7 +317,7 @@ class SessionLog:
         return None
 
     def _read(
-        self, query: str, values: tuple[int, ...], connection: sqlite3.Connection | None = None
+        self, query: str, values: tuple[int | str, ...], connection: sqlite3.Connection | None = None
     ) -> list[tuple[Any, ...]]:
         try:
             return (connection or self._reader).execute(query, values).fetchall()

@@ -1,6 +1,7 @@
 """The options of `superfluid serve` for its HTTP listener."""
 
 import dataclasses
+import math
 
 import pytest
 
@@ -50,6 +51,25 @@ def test_every_environment_variable(cli: Cli, daemon: StandIn, monkeypatch: pyte
     assert daemon.configs[0].http == HttpConfig(
         "localhost", 0, "sk-2", ("a", "b"), ("http://c", "http://d:1"), Qos.BACKGROUND, False, 1.5, 1.0, 40, 0.05
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0", 0.0), ("90", 90.0), ("1.5s", 1.5), ("24h", 86400.0), ("forever", math.inf)]
+)
+def test_keep_requests(cli: Cli, daemon: StandIn, monkeypatch: pytest.MonkeyPatch, text: str, seconds: float) -> None:
+    assert cli("serve").code == 0
+    assert cli("serve", "--keep-requests", text).code == 0
+    monkeypatch.setenv("SUPERFLUID_KEEP_REQUESTS", text)
+    assert cli("serve").code == 0
+    assert [config.keep_requests for config in daemon.configs] == [0.0, seconds, seconds]
+
+
+@pytest.mark.parametrize("text", ["never", "", "-1", "inf", "nan", "1d", "Forever"])
+def test_keep_requests_takes_a_time(cli: Cli, daemon: StandIn, text: str) -> None:
+    result = cli("serve", "--keep-requests", text)
+    assert result.code == 2
+    assert "expected forever or a time such as 60, 30s, 2m or 1h" in result.err
+    assert not daemon.configs
 
 
 def test_no_http(cli: Cli, daemon: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,13 @@
 """The tree of sessions: who stores which events, however deep the forks."""
 
+from dataclasses import replace
+
 import pytest
 
 from superfluid.protocol import records
 from superfluid.protocol.codes import PurgeMode
 from superfluid.protocol.refusals import SessionPurged, UnknownSession
-from superfluid.sessions.heads import Heads, Segment
+from superfluid.sessions.heads import FIRST_REQUEST, FeedHead, Heads, Segment
 from tests.sessions.world import World
 
 
@@ -87,3 +89,23 @@ def test_a_summary_says_what_the_head_says():
     assert (summary.id, summary.parent, summary.fork_at) == (sessions[1], sessions[0], 2)
     assert (summary.title, summary.archived, summary.meta_version, summary.generation) == ("t", True, 1, 0)
     assert (summary.events, summary.tokens, summary.open_tool_calls) == (5, 1, 1)
+
+
+def test_requests_have_ids_of_their_own_and_leave_no_tombstones():
+    world = World()
+    one, two = (replace(world.create().head, id=FIRST_REQUEST + n, archived=True) for n in (4, 7))
+    heads = Heads((one, two), last_id=FIRST_REQUEST + 9)
+    assert one.is_request
+    assert not replace(one, archived=False).is_request
+    assert not replace(one, feed=FeedHead(name="kept")).is_request
+    assert (heads.next_id(), heads.next_request_id()) == (1, FIRST_REQUEST + 10)
+    heads.put(replace(one, purged=True))
+    assert heads.any(one.id) is None
+    assert [head.id for head in heads.all_live()] == [two.id]
+    for session in (one.id, FIRST_REQUEST, FIRST_REQUEST + 10):
+        with pytest.raises(SessionPurged):
+            heads.live(session)
+    with pytest.raises(UnknownSession):
+        heads.live(FIRST_REQUEST + 11)
+    assert Heads((one,), last_id=3).next_id() == 1
+    assert Heads((one,)).next_request_id() == one.id + 1

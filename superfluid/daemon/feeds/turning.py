@@ -7,7 +7,6 @@ The conversation is matched message by message against what the session holds, s
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -16,28 +15,26 @@ import trio
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.conversing import Ask, Reply, Turn
+from superfluid.daemon.cutting import Cutting
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.feeds.evaluating import Evaluating
-from superfluid.daemon.generating import GREEDY, LAST_TICK, Generating
+from superfluid.daemon.generating import GREEDY, Generating
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.resuming import Draught
 from superfluid.daemon.served import ServedModel
-from superfluid.protocol.codes import Channel, Finish, Role
+from superfluid.protocol.codes import Finish
 from superfluid.protocol.feed_responses import Warmed
-from superfluid.protocol.records import Generated, GenerationFingerprint, GenerationPrompt
+from superfluid.protocol.records import GenerationFingerprint, GenerationPrompt
 from superfluid.protocol.refusals import (
     EmptySession,
     PermissionPending,
     ProtocolRefusal,
-    Refusal,
     SessionBusy,
     ShuttingDown,
 )
 from superfluid.protocol.ticks import pack
 from superfluid.sessions import decide
 from superfluid.sessions.state import SessionState
-
-_LOG = logging.getLogger("superfluid.turning")
 
 COMPLETED = (Finish.END_OF_TURN, Finish.LENGTH, Finish.GRAMMAR)
 """How a turn ends that is counted."""
@@ -58,6 +55,7 @@ class Turning:
         self._room = room
         self._generating = generating
         self._model = model
+        self._cutting = Cutting(book, model)
         self._evaluating = evaluating
         self._warming: dict[int, trio.CancelScope] = {}
         self._warm: dict[int, bytes] = {}
@@ -82,8 +80,7 @@ class Turning:
                 finally:
                     await self._generating.see_off(generation)
                     if reply.stop is not None and generation.ended.is_set():
-                        with trio.move_on_after(LAST_TICK, shield=True):
-                            await self._cut_at_stop(session, reply.text)
+                        await self._cutting.reply(session, reply.text)
                     if reply.finish in COMPLETED:
                         self._room.metrics.session_turns += 1
                         self._room.metrics.session_cached_tokens += reply.cached_tokens
@@ -126,31 +123,6 @@ class Turning:
         if not draught.state.tokens:
             raise EmptySession(state.id)
         return draught
-
-    async def _cut_at_stop(self, session: int, text: str) -> None:
-        """A stop string ended the reply: what was drawn from there on leaves the stream.
-
-        Where that fails, it stays there until the next turn, which finds another reply than was sent.
-        """
-        try:
-            await self._replace_reply(session, text)
-        except Refusal as refusal:
-            _LOG.warning("session %s: a stopped reply is not cut: %s", session, refusal.code)
-
-    async def _replace_reply(self, session: int, text: str) -> None:
-        async with self._book.writing(session) as state:
-            last = len(state.said) - 1
-            if last < 0 or state.said[last].role != Role.ASSISTANT or state.said[last].text == text:
-                return
-            draught = Draught(self._book, self._model, state)
-            draught.rewind(last, state.feed.version)
-            answers_data = any(start < state.said[last].start for start, _ in state.feed.entries[-draught.detached :])
-            if draught.detached and answers_data:
-                draught.restore()
-            await draught.say(Role.ASSISTANT, text)
-            draught.restore()
-            # the turn has come to its end
-            await self._book.commit_one(state, *draught.bodies, Generated((), "", Channel.TEXT, Finish.END_OF_TURN))
 
     # --- warm turns -----------------------------------------------------------------------------------------------
 

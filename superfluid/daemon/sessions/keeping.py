@@ -63,18 +63,26 @@ class Keeping:
         """
         decide.check_purge(self._book.live(session).generation, session, expected_generation)
         while True:
-            targets = self._targets(session, mode)
-            if await self._purge_all(targets, session, mode):
+            targets = self._targets((session,), mode)
+            if await self._purge_all(targets, (session,), mode):
                 return targets
 
-    def _targets(self, session: int, mode: PurgeMode) -> tuple[int, ...]:
-        descendants = self._book.heads.descendants(session) if mode is PurgeMode.CASCADE else ()
-        return (*descendants, session)
+    async def expire(self, sessions: tuple[int, ...]) -> bool:
+        """Purge sessions together, and cut their children loose; False where one of them is in use after all."""
+        return await self._purge_all(sessions, sessions, PurgeMode.REROOT)
 
-    async def _purge_all(self, targets: tuple[int, ...], session: int, mode: PurgeMode) -> bool:
-        """False where a fork or a generation that was under way has come between: then nothing was done."""
+    def _targets(self, sessions: tuple[int, ...], mode: PurgeMode) -> tuple[int, ...]:
+        if mode is not PurgeMode.CASCADE:
+            return sessions
+        return tuple(target for session in sessions for target in (*self._book.heads.descendants(session), session))
+
+    async def _purge_all(self, targets: tuple[int, ...], sessions: tuple[int, ...], mode: PurgeMode) -> bool:
+        """Purge `sessions`; `targets` are they, and what goes with them.
+
+        False where a fork or a generation that was under way has come between: then nothing was done.
+        """
         if any(target in self._book.fenced for target in targets):
-            raise SessionPurged(session)
+            raise SessionPurged(sessions[-1])
         self._book.fenced.update(targets)
         try:
             for target in targets:
@@ -84,9 +92,9 @@ class Keeping:
                     raise NotQuiet(target)
             async with AsyncExitStack() as turns:
                 states = await self._take_turns(turns, targets)
-                if self._targets(session, mode) != targets or self._busy(targets):
+                if self._targets(sessions, mode) != targets or self._busy(targets):
                     return False
-                erased = await self._erase(turns, states, targets, session, mode)
+                erased = await self._erase(turns, states, targets, mode)
         finally:
             self._book.fenced.difference_update(targets)
             if self.background is not None:
@@ -99,7 +107,7 @@ class Keeping:
         # Also what a worker left that is gone, or that ran when the daemon was started with other options.
         unparked = await trio.to_thread.run_sync(self._parked.erase, targets)
         if not (erased and unparked):
-            raise ErasurePending(session)
+            raise ErasurePending(sessions[-1])
         return True
 
     async def _end_copies(self, targets: tuple[int, ...]) -> None:
@@ -128,15 +136,17 @@ class Keeping:
         turns: AsyncExitStack,
         states: dict[int, SessionState],
         targets: tuple[int, ...],
-        session: int,
         mode: PurgeMode,
     ) -> bool:
-        # Children have higher ids than their parents, so these turns too are taken in ascending order.
-        children = self._book.heads.children(session) if mode is PurgeMode.REROOT else ()
+        # Children have higher ids than their parents, so these turns too are taken in ascending order; not those of
+        # kept requests, but nobody who has a child's turn waits for that of a parent on which nothing is generated.
+        parents: dict[int, int] = {}
+        if mode is PurgeMode.REROOT:
+            parents = {child: target for target in targets for child in self._book.heads.children(target)}
         rerooted = []
-        for child, state in (await self._take_turns(turns, children)).items():
+        for child, state in (await self._take_turns(turns, tuple(parents))).items():
             inherited = await self._inherited(child)
-            rerooted.append(Draft(state, (decide.reroot(session, inherited),)))
+            rerooted.append(Draft(state, (decide.reroot(parents[child], inherited),)))
         purged = [Draft(states[target], _last_words(states[target], mode)) for target in targets]
         return await self._book.purge(purged, rerooted)
 

@@ -40,7 +40,8 @@ class Reading:
         return await self._book.read(session, cursor)
 
     def list(self) -> tuple[int, ...]:
-        return tuple(head.id for head in self._book.heads.all_live())
+        """Archived ones too, requests that are kept left out (decision 38)."""
+        return tuple(head.id for head in self._book.heads.all_live() if not head.is_request)
 
     def sessions(self, include_archived: bool) -> tuple[SessionSummary, ...]:
         return tuple(head.summary() for head in self._book.heads.all_live() if include_archived or not head.archived)

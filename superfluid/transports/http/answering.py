@@ -131,6 +131,13 @@ class _Reply:
         self._happenings = happenings
         self._finished: dict[int, Choice] = {}
         self._prompt_tokens = 0
+        self._kept: dict[int, int] = {}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Final once all choices are admitted; with the sessions that are kept, in the order of the choices."""
+        kept = ", ".join(str(session) for _, session in sorted(self._kept.items()))
+        return {**self._teller.headers, **({SESSION_HEADER: kept} if kept else {})}
 
     @property
     def complete(self) -> bool:
@@ -149,16 +156,18 @@ class _Reply:
             match await self._happenings.receive():
                 case Failed(fault):
                     raise fault
+                case Admitted() as admitted:
+                    self._note(admitted)
                 case Choice() as choice:
                     self._finished[choice.index] = choice
-        return JSONResponse(self._teller.whole(self.choices), headers=self._teller.headers)
+        return JSONResponse(self._teller.whole(self.choices), headers=self.headers)
 
     # --- piece by piece -------------------------------------------------------------------------------------------
 
     async def stream(self, send: Send) -> ASGIApp:
         """Say everything but the end, which is returned. Raises ApiError where a choice fails before a byte."""
         early = await self._before_the_first_byte()
-        headers = [*HEADERS, *((name.encode(), value.encode()) for name, value in self._teller.headers.items())]
+        headers = [*HEADERS, *((name.encode(), value.encode()) for name, value in self.headers.items())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         frames = [*self._teller.opening(self._prompt_tokens)]
         frames += [frame for happening in early for frame in self._frames(happening)]
@@ -185,12 +194,17 @@ class _Reply:
                 match happening:
                     case Failed(fault):
                         raise fault
-                    case Admitted(_, prompt_tokens):
+                    case Admitted():
                         admitted += 1
-                        self._prompt_tokens += prompt_tokens
+                        self._note(happening)
                     case _:
                         early.append(happening)
         return early
+
+    def _note(self, admitted: Admitted) -> None:
+        self._prompt_tokens += admitted.prompt_tokens
+        if admitted.kept is not None:
+            self._kept[admitted.index] = admitted.kept
 
     async def _batch(self) -> list[Happening]:
         """Everything that has happened, at least one thing; nothing after `QUIET` seconds without."""

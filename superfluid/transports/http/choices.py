@@ -59,6 +59,8 @@ class Admitted:
 
     index: int
     prompt_tokens: int = 0
+    kept: int | None = None
+    """the session that stays of it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,7 @@ async def converse(cases: UseCases, index: int, ask: Ask, sending: Sending, targ
     """Have a conversation or a prompt continued, on a session or on none. Raises Refusal and ApiError."""
     way = cases.conversing.reply(ask) if target is None else cases.turning.reply(target.session, ask)
     async with way as reply:
-        await sending.send(Admitted(index, reply.prompt_tokens))
+        await sending.send(Admitted(index, reply.prompt_tokens, reply.kept))
         async for text in reply.pieces():
             if text:
                 await sending.send(Piece(index, text))
