@@ -3,6 +3,7 @@
 import pytest
 
 from tests.pyclient.conftest import SOURCES  # which puts the Python client on the path
+from tests.support.closing import closing_all
 from tests.web.server import Web
 
 __all__ = ["SOURCES"]
@@ -16,15 +17,8 @@ def not_run(what):
 @pytest.fixture(scope="module")
 def houses(tmp_path_factory):
     """A maker of daemons with a browser transport; what a module leaves running is killed."""
-    made = []
-
-    def make(**settings):
-        made.append(Web(tmp_path_factory.mktemp("house"), **settings))
-        return made[-1]
-
-    yield make
-    for web in made:
-        web.close()
+    with closing_all(lambda **settings: Web(tmp_path_factory.mktemp("house"), **settings)) as make:
+        yield make
 
 
 @pytest.fixture(scope="module")

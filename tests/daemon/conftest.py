@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.closing import closing_all
 from tests.support.daemon import Daemon
 
 
@@ -21,13 +22,5 @@ def client(shared):
 @pytest.fixture
 def daemons(tmp_path):
     """A maker of daemons; what a test leaves running is killed."""
-    made = []
-
-    def make(**settings):
-        daemon = Daemon(tmp_path, **settings)
-        made.append(daemon)
-        return daemon
-
-    yield make
-    for daemon in made:
-        daemon.close()
+    with closing_all(lambda **settings: Daemon(tmp_path, **settings)) as make:
+        yield make

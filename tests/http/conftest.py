@@ -3,6 +3,7 @@
 import pytest
 
 from tests.http.server import Server, fake
+from tests.support.closing import closing_all
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +33,5 @@ def slow(tmp_path_factory):
 @pytest.fixture
 def servers(tmp_path):
     """A maker of daemons on one directory; what a test leaves running is killed."""
-    made = []
-
-    def make(**settings):
-        settings.setdefault("worker_argv", fake())
-        made.append(Server(tmp_path, **settings))
-        return made[-1]
-
-    yield make
-    for server in made:
-        server.close()
+    with closing_all(lambda **settings: Server(tmp_path, **{"worker_argv": fake(), **settings})) as make:
+        yield make

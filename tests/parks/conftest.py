@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from tests.support.closing import closing_all
 from tests.support.daemon import DEADLINE, Daemon, generate
 from tests.warmth.stories import append
 
@@ -14,6 +15,9 @@ class Parked:
     def __init__(self, directory, **settings):
         self.daemon = Daemon(directory, park=True, **settings)
         self.directory = self.daemon.sessions / "park"
+
+    def close(self):
+        self.daemon.close()
 
     def files(self):
         """The artifacts by session."""
@@ -34,16 +38,14 @@ class Parked:
 @pytest.fixture
 def parked(tmp_path):
     """A maker of such daemons, in one directory; what a test leaves running is killed."""
-    made = []
+    with closing_all(lambda **settings: Parked(tmp_path, **settings)) as make:
 
-    def make(**settings):
-        made.append(Parked(tmp_path, **settings))
-        made[-1].daemon.start()
-        return made[-1]
+        def started(**settings):
+            one = make(**settings)
+            one.daemon.start()
+            return one
 
-    yield make
-    for one in made:
-        one.daemon.close()
+        yield started
 
 
 def words(session, count):

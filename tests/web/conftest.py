@@ -3,6 +3,7 @@
 import pytest
 
 from tests.pyclient.conftest import SOURCES  # which puts the Python client on the path
+from tests.support.closing import closing_all
 from tests.web.server import Web, fake
 
 __all__ = ["SOURCES"]
@@ -27,12 +28,5 @@ def slow(tmp_path_factory):
 @pytest.fixture
 def webs(tmp_path):
     """A maker of daemons on one directory; what a test leaves running is killed."""
-    made = []
-
-    def make(**settings):
-        made.append(Web(tmp_path, **settings))
-        return made[-1]
-
-    yield make
-    for web in made:
-        web.close()
+    with closing_all(lambda **settings: Web(tmp_path, **settings)) as make:
+        yield make
