@@ -12,7 +12,7 @@ from superfluid.daemon.activity import Activity
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.feeds.ingesting import Ingesting
-from superfluid.daemon.generating import Generating
+from superfluid.daemon.sessions.generating import Generating
 
 LAST_WORDS = 2.0
 """Seconds for replies and subscriptions to be read once everything has ended."""

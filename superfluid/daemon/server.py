@@ -19,9 +19,7 @@ from superfluid.daemon import sizing
 from superfluid.daemon.activity import Activity
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
-from superfluid.daemon.completing import Completing, Limits
 from superfluid.daemon.config import Observer, ServeConfig, ServerInfo, StartError, web_token
-from superfluid.daemon.conversing import Conversing
 from superfluid.daemon.drain import drain
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.feeds.asking import Asking
@@ -32,13 +30,15 @@ from superfluid.daemon.feeds.flashing import Flashing
 from superfluid.daemon.feeds.idling import Idling
 from superfluid.daemon.feeds.ingesting import Ingesting
 from superfluid.daemon.feeds.turning import Turning
-from superfluid.daemon.generating import Generating
 from superfluid.daemon.logging_setup import BadFilter, open_log, parse_filter
 from superfluid.daemon.parked_files import ParkedFiles
 from superfluid.daemon.pressure import Pressure, memory_in_use
+from superfluid.daemon.replies.completing import Completing, Limits
+from superfluid.daemon.replies.conversing import Conversing
 from superfluid.daemon.served import ServedModel
 from superfluid.daemon.sessions.appending import Appending
 from superfluid.daemon.sessions.branching import Branching
+from superfluid.daemon.sessions.generating import Generating
 from superfluid.daemon.sessions.keeping import Keeping
 from superfluid.daemon.sessions.kept_requests import KeptRequests
 from superfluid.daemon.sessions.pinning import Pinning

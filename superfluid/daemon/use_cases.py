@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from superfluid.daemon.completing import Completing
-from superfluid.daemon.conversing import Conversing
 from superfluid.daemon.feeds.asking import Asking
 from superfluid.daemon.feeds.evaluating import Evaluating
 from superfluid.daemon.feeds.feeds import Feeds
 from superfluid.daemon.feeds.flashing import Flashing
 from superfluid.daemon.feeds.ingesting import Ingesting
 from superfluid.daemon.feeds.turning import Turning
-from superfluid.daemon.generating import Generating
+from superfluid.daemon.replies.completing import Completing
+from superfluid.daemon.replies.conversing import Conversing
 from superfluid.daemon.sessions.appending import Appending
 from superfluid.daemon.sessions.branching import Branching
+from superfluid.daemon.sessions.generating import Generating
 from superfluid.daemon.sessions.keeping import Keeping
 from superfluid.daemon.sessions.pinning import Pinning
 from superfluid.daemon.sessions.reading import Reading

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from superfluid.daemon import logging_setup
-from superfluid.daemon.bucket import Bucket
-from superfluid.daemon.conversing import Turn
+from superfluid.daemon.replies.bucket import Bucket
+from superfluid.daemon.replies.conversing import Turn
 from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol import requests, responses
 from superfluid.protocol.refusals import NotInThisBuild, Refusal

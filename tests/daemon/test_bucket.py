@@ -2,7 +2,7 @@
 
 import pytest
 
-from superfluid.daemon.bucket import LONGEST_WAIT, Bucket
+from superfluid.daemon.replies.bucket import LONGEST_WAIT, Bucket
 
 
 def test_it_starts_full_and_fills_at_its_rate():

@@ -12,7 +12,7 @@ import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 
-from superfluid.daemon.completing import KEPT
+from superfluid.daemon.replies.completing import KEPT
 from superfluid.engine.fake_model import FakeModel
 from superfluid.model.fim import FimDialect
 from superfluid.model.text import TextStream

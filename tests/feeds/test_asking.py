@@ -8,9 +8,9 @@ import pytest
 import trio
 import trio.testing
 
-from superfluid.daemon.conversing import Ask, Turn
 from superfluid.daemon.feeds.asking import Question
 from superfluid.daemon.generation import Generation
+from superfluid.daemon.replies.conversing import Ask, Turn
 from superfluid.protocol.codes import Finish, Role
 from superfluid.protocol.records import GenerationPrompt, GenParams, ToolUse
 from superfluid.protocol.refusals import NothingInFlight, OverWindow, ProtocolRefusal, SessionBusy, UnknownSession

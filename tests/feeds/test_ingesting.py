@@ -6,8 +6,8 @@ import pytest
 import trio
 import trio.testing
 
-from superfluid.daemon.conversing import Ask, Turn
 from superfluid.daemon.feeds.asking import Question
+from superfluid.daemon.replies.conversing import Ask, Turn
 from superfluid.protocol import records
 from superfluid.protocol.codes import PurgeMode, Role
 from superfluid.protocol.feed_responses import Connected, DataUpdated, FlashReady

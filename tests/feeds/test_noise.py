@@ -7,8 +7,8 @@ import random
 import pytest
 import trio
 
-from superfluid.daemon.conversing import Turn
 from superfluid.daemon.feeds.asking import Question
+from superfluid.daemon.replies.conversing import Turn
 from superfluid.protocol.codes import Role
 from superfluid.protocol.refusals import Refusal
 from superfluid.sessions.state import SessionState

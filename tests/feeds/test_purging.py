@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
-from superfluid.daemon.conversing import Turn
 from superfluid.daemon.feeds.asking import Question
+from superfluid.daemon.replies.conversing import Turn
 from superfluid.protocol.codes import Finish, PurgeMode
 from superfluid.protocol.refusals import SessionPurged
 from tests.durability.house import fake

@@ -7,8 +7,8 @@ from contextlib import aclosing
 import pytest
 import trio
 
-from superfluid.daemon.conversing import Ask, Turn
 from superfluid.daemon.feeds.asking import Question
+from superfluid.daemon.replies.conversing import Ask, Turn
 from superfluid.protocol import records
 from superfluid.protocol.codes import Finish, Role
 from superfluid.protocol.refusals import (

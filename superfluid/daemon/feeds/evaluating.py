@@ -18,9 +18,9 @@ from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.feeds.questions import put_opener, put_question
-from superfluid.daemon.generating import GREEDY, Generating
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.served import ServedModel
+from superfluid.daemon.sessions.generating import GREEDY, Generating
 from superfluid.protocol.codes import Channel, Finish
 from superfluid.protocol.feed_responses import FlashReady
 from superfluid.protocol.records import Event, FlashAnswered, Generated, Ingested, span_of

@@ -17,7 +17,7 @@ from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.feeds.evaluating import Evaluating
 from superfluid.daemon.feeds.events import FeedEvents
 from superfluid.daemon.feeds.ingesting import Ingesting
-from superfluid.daemon.generating import Generating
+from superfluid.daemon.sessions.generating import Generating
 from superfluid.daemon.sessions.keeping import Keeping
 from superfluid.protocol.codes import PurgeMode
 from superfluid.protocol.feed_responses import Connected, DataUpdated, FeedNews, FeedReport, FlashReady, Pushed

@@ -5,9 +5,9 @@ from __future__ import annotations
 from superfluid.daemon.book import Book
 from superfluid.daemon.feeds.evaluating import Evaluating
 from superfluid.daemon.feeds.questions import put_question
-from superfluid.daemon.generating import Generating
 from superfluid.daemon.metrics import Metrics
 from superfluid.daemon.served import ServedModel
+from superfluid.daemon.sessions.generating import Generating
 from superfluid.protocol.codes import Finish
 from superfluid.protocol.feed_responses import Answer, FlashEntry
 from superfluid.protocol.records import FlashAdded, FlashRemoved

@@ -20,9 +20,9 @@ from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.feeds.lines import lines_of
 from superfluid.daemon.feeds.planned import Plan, changes_input, planned
 from superfluid.daemon.feeds.questions import room_for_flashes
-from superfluid.daemon.generating import GREEDY, Generating
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.served import ServedModel
+from superfluid.daemon.sessions.generating import GREEDY, Generating
 from superfluid.protocol.codes import Finish
 from superfluid.protocol.records import Event, Ingested, Span, span_of
 from superfluid.protocol.refusals import (

@@ -14,14 +14,14 @@ import trio
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
-from superfluid.daemon.conversing import Ask, Reply, Turn
-from superfluid.daemon.cutting import Cutting
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.feeds.evaluating import Evaluating
-from superfluid.daemon.generating import GREEDY, Generating
 from superfluid.daemon.generation import Generation
-from superfluid.daemon.resuming import Draught
+from superfluid.daemon.replies.conversing import Ask, Reply, Turn
+from superfluid.daemon.replies.cutting import Cutting
+from superfluid.daemon.replies.resuming import Draught
 from superfluid.daemon.served import ServedModel
+from superfluid.daemon.sessions.generating import GREEDY, Generating
 from superfluid.protocol.codes import Finish
 from superfluid.protocol.feed_responses import Warmed
 from superfluid.protocol.records import GenerationFingerprint, GenerationPrompt

@@ -1,1 +1,1 @@
-"""Use cases on sessions as the log has them: make, append to, look at, keep, pin, purge."""
+"""Use cases on sessions as the log has them: make, append to, generate, look at, keep, pin, purge."""

@@ -10,8 +10,8 @@ import trio
 from superfluid.daemon.book import Book, Draft
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.engine_room import EngineRoom
-from superfluid.daemon.generating import Generating
 from superfluid.daemon.parked_files import ParkedFiles
+from superfluid.daemon.sessions.generating import Generating
 from superfluid.protocol.codes import PurgeMode
 from superfluid.protocol.records import Event, EventBody, Purged, ToolExpired
 from superfluid.protocol.refusals import ErasurePending, NotQuiet, ReplyTooLong, SessionPurged

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from superfluid.daemon.config import HttpConfig
-from superfluid.daemon.conversing import Ask, Turn
+from superfluid.daemon.replies.conversing import Ask, Turn
 from superfluid.protocol.codes import Role
 from superfluid.transports.http import sampling
 from superfluid.transports.http import turns as sent

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import trio
 
 from superfluid.daemon.config import HttpConfig
-from superfluid.daemon.conversing import Ask
+from superfluid.daemon.replies.conversing import Ask
 from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol.codes import Finish
 from superfluid.protocol.refusals import Refusal, ShuttingDown

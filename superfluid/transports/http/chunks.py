@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from superfluid.daemon.conversing import Ask
+from superfluid.daemon.replies.conversing import Ask
 from superfluid.daemon.use_cases import UseCases
 from superfluid.transports.http.choices import Choice, Form, Order, Sending, Teller, converse
 from superfluid.transports.http.errors import ApiError

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from superfluid.daemon.config import HttpConfig
-from superfluid.daemon.conversing import Ask
+from superfluid.daemon.replies.conversing import Ask
 from superfluid.transports.http import sampling
 from superfluid.transports.http.choices import Choice, Order
 from superfluid.transports.http.chunks import OpenAiForm

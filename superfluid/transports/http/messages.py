@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from superfluid.daemon.config import HttpConfig
-from superfluid.daemon.conversing import Ask, Turn
+from superfluid.daemon.replies.conversing import Ask, Turn
 from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol.codes import Role
 from superfluid.protocol.refusals import OverWindow, Refusal

@@ -9,7 +9,7 @@ import trio
 from starlette.datastructures import Headers
 from starlette.types import Receive, Send
 
-from superfluid.daemon.bucket import Bucket
+from superfluid.daemon.replies.bucket import Bucket
 from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol import jsonform, requests, responses
 from superfluid.protocol.frames import MAX_FRAME

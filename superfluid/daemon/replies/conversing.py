@@ -15,11 +15,11 @@ from typing import NamedTuple
 import trio
 
 from superfluid.daemon.book import Book
-from superfluid.daemon.cutting import Cutting
-from superfluid.daemon.generating import GREEDY, Generating
 from superfluid.daemon.generation import Generation
-from superfluid.daemon.replies import ReplyMemory
+from superfluid.daemon.replies.cutting import Cutting
+from superfluid.daemon.replies.memory import ReplyMemory
 from superfluid.daemon.served import ServedModel
+from superfluid.daemon.sessions.generating import GREEDY, Generating
 from superfluid.daemon.sessions.kept_requests import KeptRequests
 from superfluid.model.channels import Channels
 from superfluid.model.stops import StopFinder

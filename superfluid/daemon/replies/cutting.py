@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from superfluid.daemon.book import Book
-from superfluid.daemon.generating import LAST_TICK
-from superfluid.daemon.resuming import Draught
+from superfluid.daemon.replies.resuming import Draught
 from superfluid.daemon.served import ServedModel
+from superfluid.daemon.sessions.generating import LAST_TICK
 from superfluid.protocol.codes import Channel, Finish, Role
 from superfluid.protocol.records import Appended, Generated
 from superfluid.protocol.refusals import Refusal

@@ -17,11 +17,11 @@ from itertools import takewhile
 import trio
 
 from superfluid.daemon.book import Book
-from superfluid.daemon.bucket import Bucket
-from superfluid.daemon.generating import GREEDY, Generating
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.metrics import Metrics
+from superfluid.daemon.replies.bucket import Bucket
 from superfluid.daemon.served import INLINE, ServedModel
+from superfluid.daemon.sessions.generating import GREEDY, Generating
 from superfluid.model.channels import Channels
 from superfluid.model.fim import FimDialect
 from superfluid.model.text import TextStream
