@@ -89,6 +89,39 @@ def test_any_json_is_a_value_or_one_error(noise, variant, data):
             pass
 
 
+def places(value, path=()):
+    """The path of everything in parsed JSON."""
+    yield path
+    for key, part in (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    ):
+        yield from places(part, (*path, key))
+
+
+def with_other(value, path, other):
+    """Parsed JSON, with something else in one place."""
+    if not path:
+        return other
+    copy = value.copy()
+    copy[path[0]] = with_other(value[path[0]], path[1:], other)
+    return copy
+
+
+ODD = st.sampled_from([None, True, False, 0, 1, -1, 256, 2**32, 2**64, 0.5, "", "x", "0", [], [0], [256], ["x"], {}])
+
+
+@given(st.data(), st.sampled_from([requests.Request, responses.Response, records.EventBody]), ODD)
+def test_one_odd_value_is_an_error_or_fits(data, union, odd):
+    """What is let through has the type of its field, or its bytes would say something else."""
+    body = jsonform.to_json(union, data.draw(values(union)))
+    place = data.draw(st.sampled_from(list(places(body))))
+    try:
+        value = jsonform.from_json(union, with_other(body, place, odd))
+    except DecodeError:
+        return
+    assert postcard.decode(union, postcard.encode(union, value)) == value
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [
@@ -97,6 +130,10 @@ def test_any_json_is_a_value_or_one_error(noise, variant, data):
         ('{"Generate":{"session":1.0,"max_tokens":1}}', ".Generate.session: expected a whole number"),
         ('{"Generate":{"session":true,"max_tokens":1}}', ".Generate.session: expected a whole number"),
         ('{"Append":{"session":1,"span":[1,-2]}}', ".Append.span[1]: expected a whole number"),
+        ('{"AppendMessage":{"session":1,"role":1,"text":true}}', ".AppendMessage.text: expected text"),
+        ('{"SetQos":{"session":1,"class":0,"batch_invariant":1}}', ".SetQos.batch_invariant: expected true or false"),
+        ('{"PutMedia":{"bytes":"AA==","mime":""}}', ".PutMedia.bytes: expected an array of numbers"),
+        ('{"PutMedia":{"bytes":[256],"mime":""}}', ".PutMedia.bytes: expected an array of numbers from 0 to 255"),
         (
             '{"Purge":{"session":1,"expected_generation":0,"mode":"cascade"}}',
             ".Purge.mode: expected one of Cascade",
