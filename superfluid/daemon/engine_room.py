@@ -31,6 +31,7 @@ from superfluid.protocol.ticks import (
     KvChange,
     Limit,
     Load,
+    Moved,
     Outcome,
     Park,
     Parked,
@@ -153,9 +154,6 @@ class EngineRoom:
     def retire(self, sessions: Sequence[int], seconds: float) -> None:
         """Keep the KV of these sessions on disk at most, which may take so long to write."""
         self._order(Retire(tuple(sessions), int(seconds * 1000)))
-        if not self._load.park:
-            for session in sessions:
-                self.kv.pop(session, None)
 
     def limit(self, host_bytes: int | None) -> None:
         """Let so much KV lie in host memory; None is what the settings say."""
@@ -299,6 +297,8 @@ class EngineRoom:
                     case Forgotten(ticket=ticket):
                         if (done := self._tickets.pop(ticket, None)) is not None:
                             done.set()
+                    case Moved(kv=kv):
+                        self._mirror(kv)
                     case Parked(kv=kv):
                         self._mirror(kv)
                         if self._parked is not None:

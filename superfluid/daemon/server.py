@@ -6,6 +6,7 @@ import hashlib
 import logging
 import os
 import re
+import resource
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -64,9 +65,13 @@ _LOG = logging.getLogger("superfluid.server")
 IDENTITY_BYTES = 8 << 20
 """Front of a model file that tells it from others: its header, with vocabulary and tensor types, lies there."""
 
+MOST_OPEN = 1 << 16
+"""Files that the daemon wants to have open at most, connections included."""
+
 
 def run(config: ServeConfig, observer: Observer, transports: Sequence[Transport]) -> None:
     """Serve over `transports` until SIGTERM or SIGINT, then drain. Raises StartError where it cannot start."""
+    _open_many()
     with ExitStack() as stack:
         levels = _checked_levels(config)
         file = _find_model(config.model)
@@ -280,6 +285,17 @@ def _find_model(name: str | None) -> ModelFile:
         return inspect(locate(name))
     except ModelError as fault:
         raise StartError(str(fault)) from fault
+
+
+def _open_many() -> None:
+    """Let as many files be open as the system allows this process: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_OPEN if hard == resource.RLIM_INFINITY else min(MOST_OPEN, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):
+            _LOG.info("at most %s files can be open", soft)
 
 
 def _make_directory(path: Path, what: str) -> None:

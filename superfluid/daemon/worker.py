@@ -54,30 +54,15 @@ class Worker:
 
     @classmethod
     def spawn(cls, argv: tuple[str, ...] = ()) -> Worker:
-        """Start a worker; `argv` stands in for the engine's own command in tests.
+        """Start a worker; `argv` stands in for the engine's own command in tests. Raises WorkerDied where the system
+        lets none start.
 
         From this thread, not trio's helper threads: a parent-death signal follows the thread that forked.
         """
-        ours, theirs = socket.socketpair()
         try:
-            process = subprocess.Popen(
-                [
-                    *(argv or (sys.executable, "-m", "superfluid.engine")),
-                    *("--fd", str(theirs.fileno()), "--parent", str(os.getpid())),
-                ],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                start_new_session=True,  # a Ctrl-C in the terminal is the daemon's to handle
-            )
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        ours.setblocking(False)
-        return cls(process, trio.SocketStream(trio.socket.from_stdlib_socket(ours)))
+            return cls(*_started(argv))
+        except OSError as fault:
+            raise WorkerDied(f"no engine worker can be started: {fault.strerror or fault}") from fault
 
     @property
     def pid(self) -> int:
@@ -128,14 +113,14 @@ class Worker:
     async def forward_log(self) -> None:
         """Copy the worker's stderr, llama.cpp's words included, into the daemon's log, line by line, to its end."""
         assert self._process.stderr is not None
-        pipe = trio.lowlevel.FdStream(os.dup(self._process.stderr.fileno()))
-        rest = b""
-        async with pipe:
-            async for data in pipe:
-                *lines, rest = (rest + data).split(b"\n")
-                for line in lines:
-                    self._log_line(line)
-                rest = rest[-4096:]
+        # Read as it is: a stream would need a descriptor of its own, and there may be none left.
+        pipe, rest = self._process.stderr.fileno(), b""
+        os.set_blocking(pipe, False)
+        while data := await _read(pipe):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                self._log_line(line)
+            rest = rest[-4096:]
         if rest:
             self._log_line(rest)
 
@@ -170,3 +155,37 @@ class Worker:
         if code < 0:
             return f"the engine worker was killed by {signal.Signals(-code).name}"
         return f"the engine worker left with status {code}"
+
+
+def _started(argv: tuple[str, ...]) -> tuple[subprocess.Popen[bytes], trio.SocketStream]:
+    """The process, and our end of the pair. Raises OSError."""
+    ours, theirs = socket.socketpair()
+    try:
+        process = subprocess.Popen(
+            [
+                *(argv or (sys.executable, "-m", "superfluid.engine")),
+                *("--fd", str(theirs.fileno()), "--parent", str(os.getpid())),
+            ],
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # a Ctrl-C in the terminal is the daemon's to handle
+        )
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    ours.setblocking(False)
+    return process, trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+
+
+async def _read(pipe: int) -> bytes:
+    """What comes next out of a pipe that does not block; nothing at its end."""
+    await trio.lowlevel.checkpoint()
+    while True:
+        try:
+            return os.read(pipe, 1 << 16)
+        except BlockingIOError:
+            await trio.lowlevel.wait_readable(pipe)

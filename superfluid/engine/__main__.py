@@ -27,8 +27,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--parent", type=int, default=os.getppid(), help="process id of the daemon")
     parser.add_argument("--fake", nargs="?", const="", metavar="KEY=VALUE,...", help="a small fake model, for tests")
     options = parser.parse_args(arguments)
-    # Ctrl-C reaches the whole group of the terminal; the daemon drains, and needs the worker for it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C reaches the whole group of the terminal, and a service manager's SIGTERM every process of the service;
+    # the daemon drains, and needs the worker for it.
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, signal.SIG_IGN)
     if not _die_with(options.parent):
         return _ORPHANED
     channel = Channel(socket.socket(fileno=options.fd))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 from collections import deque
@@ -64,7 +65,10 @@ class Channel:
         """Wait for a request, `seconds` at most: whether there is one. Raises Closed, DecodeError."""
         if self.poll():
             return True
-        select.select([self._sock], [self._sock] if self._outbox else [], [], seconds)
+        # Not select(), which takes no descriptor from 1024 on: this one has the number that it had in the daemon.
+        waiting = select.poll()
+        waiting.register(self._sock, select.POLLIN | (select.POLLOUT if self._outbox else 0))
+        waiting.poll(None if seconds is None else math.ceil(seconds * 1000))
         return bool(self.poll())
 
     def _read(self) -> bool:

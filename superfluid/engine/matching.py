@@ -80,11 +80,11 @@ class Matcher:
             waits = slot.copied or (own and slot.lent)
             self._consider(slot, 0 if own else 1, shared, first, own=own, rewinds=not waits)
 
-    def look_up(self, index: RadixIndex[Kept], cost: int) -> None:
-        """Host copies or artifacts, of which there may be hundreds."""
+    def look_up(self, index: RadixIndex[Kept], cost: int, least: int = 1) -> None:
+        """Host copies or artifacts, of which there may be thousands, that share `least` tokens or more."""
         found = 0
         for shared, kept in index.ranked(self._tokens):
-            if not shared or found == ENOUGH:
+            if shared < least or found == ENOUGH:
                 return
             if len(kept.tokens) <= self._traits.context:
                 own = kept.session == self._session

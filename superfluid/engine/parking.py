@@ -136,21 +136,31 @@ class Parking:
         copy = self._tiers.copy_of(candidate.kept)
         if copy is None:
             return None
+        self._arrange()
         self._parks.make_room(candidate.size, candidate.session, candidate.later)
         header = header_for(self._parks.key, copy.session, pack(copy.tokens), copy.first, copy.state)
         return Job(header, copy.state, self._parks.path(copy.session), self._parks.temporary(copy.session))
 
     def _collect(self) -> None:
-        for job in self._writer.collect():
+        jobs = self._writer.collect()
+        for job in jobs:
             if job.size is None:
                 self._not_before = self._clock() + AGAIN
             else:
                 self._written(job, job.size)
+        if jobs:
+            self._arrange(lasting=True)
 
     def _written(self, job: Job, size: int) -> None:
         header = job.header
         self._parks.add(Artifact(header.session, unpack(header.tokens), header.first, size))
+        self._arrange()
         self._parks.make_room(0)  # several that waited may each have counted on the same room
+
+    def _arrange(self, *, lasting: bool = False) -> None:
+        """Put what is on disk in the order in which sessions were used, whatever was written when."""
+        sessions = [kept.session for kept in self._tiers.residents() if kept.session is not None]
+        self._parks.used(sessions, lasting=lasting)
 
     # --- on demand ------------------------------------------------------------------------------------------------
 
@@ -168,6 +178,7 @@ class Parking:
                 continue
             if self._clock() + candidate.size / self._speed <= deadline:
                 written += self._park_one(candidate, deadline)
+        self._arrange(lasting=True)
         return written
 
     def _park_one(self, candidate: _Candidate, deadline: float) -> bool:

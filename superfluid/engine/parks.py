@@ -11,13 +11,15 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from array import array
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from superfluid.engine.artifact import Foreign, Key, Opened, Unusable, open_artifact, read_state
+from superfluid.engine.artifact import Damaged, Foreign, Key, Opened, Unusable, open_artifact, read_state
 from superfluid.engine.host import HostCopy
 from superfluid.engine.logs import say
 from superfluid.engine.radix import RadixIndex
@@ -126,12 +128,12 @@ class Parks:
         self.add(Artifact(header.session, tokens, header.first, size))
 
     def _refused(self, path: Path, size: int, fault: Exception) -> None:
-        """Remove what is damaged; keep count of what is somebody else's."""
+        """Remove what is damaged; keep count of what is somebody else's, or could not be read this time."""
         say("info", f"parked KV {path.name} is not used: {fault}")
-        if isinstance(fault, Foreign):
-            self._others[path.name] = size
-        elif not isinstance(fault, FileNotFoundError):
+        if isinstance(fault, Damaged | ValueError):
             self._unlink(path)
+        elif not isinstance(fault, FileNotFoundError):
+            self._others[path.name] = size
 
     # --- keeping --------------------------------------------------------------------------------------------------
 
@@ -142,6 +144,17 @@ class Parks:
         self._artifacts[artifact.session] = artifact
         self.index.add(artifact.tokens, artifact)
         self.revision += 1
+
+    def used(self, sessions: Sequence[int], *, lasting: bool = False) -> None:
+        """These sessions were used since all others, the first of them last. With `lasting`, the next start finds
+        them so."""
+        now = time.time_ns()
+        for place, session in enumerate(reversed(sessions)):
+            if session in self._artifacts:
+                self._artifacts[session] = self._artifacts.pop(session)
+                if lasting:
+                    with suppress(OSError):
+                        os.utime(self.path(session), ns=(now + place, now + place))
 
     def fits(self, size: int, session: int, spared: Collection[int]) -> bool:
         """Whether there is room for an artifact of `session` that replaces its older one, if all others went but

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from superfluid.engine.backend import Backend
 from superfluid.engine.host import HostCopies, HostCopy
-from superfluid.engine.matching import Match, Matcher, serves
+from superfluid.engine.matching import WORTH_MOVING, Match, Matcher, serves
 from superfluid.engine.parks import Artifact, Parks
 from superfluid.engine.ranking import Ranking
 from superfluid.engine.saving import Saving
@@ -130,7 +130,7 @@ class Tiers:
         matcher.look_up(self._host.index, 2)
         matcher.look_up(self._host.ephemeral, 2)
         if self._parks is not None:
-            matcher.look_up(self._parks.index, 3)
+            matcher.look_up(self._parks.index, 3, WORTH_MOVING + 1)
 
         def order(match: Match) -> tuple[int, int, int]:
             gap = self._ranking.gap(match.source, keep) if isinstance(match.source, Slot) else 0

@@ -30,6 +30,7 @@ from superfluid.protocol.ticks import (
     Load,
     LoadFailed,
     Loading,
+    Moved,
     Park,
     Parked,
     Ready,
@@ -74,7 +75,7 @@ def serve(channel: Channel, open_backend: Opener, *, check: bool = False) -> Non
         gc.freeze()
         while True:
             if parking is not None:
-                _park_until_asked(channel, parking)
+                _park_until_asked(channel, parking, tiers)
             request = channel.next()
             match request:
                 case Tick():
@@ -93,10 +94,12 @@ def serve(channel: Channel, open_backend: Opener, *, check: bool = False) -> Non
                     tiers.hold(request.sessions)
                 case Limit():
                     tiers.limit(request.host_bytes)
+                    _tell(channel, tiers)
                 case Retire():
                     if parking is not None:
                         parking.park(request.budget_ms / 1000, request.sessions)
                     tiers.forget(request.sessions)
+                    _tell(channel, tiers)
                 case Shift():
                     tiers.shift(request.session, request.start, request.count)
                 case Load():
@@ -121,12 +124,19 @@ def _parks(load: Load, backend: Backend) -> Parks | None:
     return parks
 
 
-def _park_until_asked(channel: Channel, parking: Parking) -> None:
+def _park_until_asked(channel: Channel, parking: Parking, tiers: Tiers) -> None:
     """Let KV go to disk while the daemon wants nothing. Raises Closed, DecodeError."""
     seconds: float | None = 0.0
     while not channel.wait(seconds):
         seconds = parking.idle()
+        _tell(channel, tiers)
     parking.begin()
+
+
+def _tell(channel: Channel, tiers: Tiers) -> None:
+    """Say where KV lies that has moved, if any has. Raises Closed."""
+    if changes := tiers.changes():
+        channel.send(Moved(changes))
 
 
 def interrupted(channel: Channel, number: int, at_once: bool = False) -> bool:

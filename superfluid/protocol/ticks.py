@@ -288,4 +288,11 @@ class Parked:
     kv: tuple[KvChange, ...]
 
 
-WorkerReply = Loading | Ready | LoadFailed | Drawn | Outcome | Forgotten | Parked
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """KV lies elsewhere now, without a tick that would tell it."""
+
+    kv: tuple[KvChange, ...]
+
+
+WorkerReply = Loading | Ready | LoadFailed | Drawn | Outcome | Forgotten | Parked | Moved

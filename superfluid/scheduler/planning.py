@@ -109,19 +109,27 @@ def _awaiting(schedule: Schedule) -> dict[int, Job]:
 
 
 def _ticking(schedule: Schedule, seated: Sequence[Job], number: int) -> list[Job]:
-    """Those of the seated that take part in this tick: slowed classes not always, invariant lanes alone.
+    """Those of the seated that take part in this tick: slowed classes not always, where nobody better waits for what
+    they compute; invariant lanes alone.
 
     Of an invariant lane and all others together, those have the tick of whom one ran longest ago.
     """
     ticking = list(seated)
     if number - schedule.slowed_ran < schedule.background_divisor:
-        ticking = [job for job in ticking if job.qos < Qos.AGENT] or ticking
+        hurried = _hurried(schedule)
+        ticking = [job for job in ticking if job.qos < Qos.AGENT or job.lane in hurried] or ticking
     ticking = _without_fill(ticking, number, _chunk(schedule))
     groups = [[job] for job in ticking if job.batch_invariant]
     together = [job for job in ticking if not job.batch_invariant]
     if together:
         groups.insert(0, together)
     return min(groups, key=lambda group: min(job.ran for job in group), default=[])
+
+
+def _hurried(schedule: Schedule) -> set[int]:
+    """The lanes whose front one waits for that is of no slowed class."""
+    quick = {job.lane for job in schedule.jobs if job.qos < Qos.AGENT}
+    return {other.lane for lane, other in _awaiting(schedule).items() if lane in quick}
 
 
 def _without_fill(ticking: list[Job], number: int, chunk: int) -> list[Job]:

@@ -24,6 +24,8 @@ from hypercorn.utils import parse_socket_addr
 from starlette.types import ASGIApp
 from wsproto.events import Message
 
+from superfluid.transports.accepting import PatientListener
+
 _LOG = logging.getLogger("superfluid.http")
 
 UNREAD_SECONDS = 60
@@ -66,7 +68,7 @@ class Listener:
             state = ConnectionState({"socket": stream.socket})
             await _serve_client(stream, _Connection(app, self._settings, context, state, stream))  # type: ignore[arg-type]
 
-        accepting = trio.SocketListener(trio.socket.from_stdlib_socket(self._listener))
+        accepting = PatientListener(self._listener)
         try:
             await trio.serve_listeners(handle, [accepting], handler_nursery=clients)
         finally:

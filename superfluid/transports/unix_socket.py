@@ -23,6 +23,7 @@ from superfluid.protocol.frames import MAX_FRAME, FrameReader, frame
 from superfluid.protocol.refusals import ReplyTooLong
 from superfluid.protocol.requests import Request
 from superfluid.protocol.responses import Response
+from superfluid.transports.accepting import PatientListener
 from superfluid.transports.conversation import LARGE_REPLY, Conversation, events_in
 from superfluid.transports.hangup import until_hung_up
 
@@ -79,7 +80,7 @@ class UnixSocket:
     async def serve(self, cases: UseCases, activity: Activity, clients: trio.Nursery) -> None:
         """Accept connections until cancelled; they live in `clients`."""
         assert self._listener is not None, "bind comes first"
-        accepting = trio.SocketListener(trio.socket.from_stdlib_socket(self._listener))
+        accepting = PatientListener(self._listener)
 
         async def handle(stream: trio.SocketStream) -> None:
             await _serve_client(stream, cases, activity)

@@ -22,6 +22,7 @@ from superfluid.protocol.ticks import (
     LaneStart,
     Load,
     LoadFailed,
+    Moved,
     Outcome,
     Ready,
     Tick,
@@ -79,7 +80,16 @@ class Worker:
         self.sock.sendall(b"".join(frame(postcard.encode(WorkerRequest, request)) for request in requests))
 
     def receive(self):
-        """The next reply. Raises EOFError where the worker has left."""
+        """The next reply that is no news of where KV lies. Raises EOFError where the worker has left."""
+        while isinstance(reply := self._receive(), Moved):
+            self._note(reply.kv)
+        return reply
+
+    def _note(self, changes):
+        for change in changes:
+            self.kv[change.session] = (change.tier, change.covered)
+
+    def _receive(self):
         while (payload := self._reader.next_frame()) is None:
             data = self.sock.recv(1 << 16)
             if not data:
@@ -108,8 +118,7 @@ class Worker:
         announced = [pair for announced in drawn for pair in announced.tokens]
         for lane in reply.lanes:
             assert unpack(lane.drawn).tolist() == [token for number, token in announced if number == lane.lane]
-        for change in reply.kv:
-            self.kv[change.session] = (change.tier, change.covered)
+        self._note(reply.kv)
         return reply, drawn
 
     def finish(self, run, starts=()):

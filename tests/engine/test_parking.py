@@ -191,6 +191,29 @@ class TestInTheBackground:
         # Each takes 500 bytes, and 1,500 as far as one can know before: the latest used two are kept.
         assert bench.parked() == {4: 60, 3: 60}
 
+    def test_a_full_budget_takes_one_more_for_the_least_recently_used(self, make):
+        """Whatever was written when: none of the others is written again."""
+        bench = make(sequences=1, park_bytes=2600)
+        for session in (1, 2, 3):
+            bench.hold(session, tokens(session))
+        bench.rest()
+        before = {session: bench.parks.path(session).stat().st_ino for session in (2, 3)}
+        bench.hold(4, tokens(4))
+        bench.rest()
+        assert sorted(bench.parked()) == [2, 3, 4]
+        assert {session: bench.parks.path(session).stat().st_ino for session in (2, 3)} == before
+
+    def test_the_order_of_use_survives_a_restart(self, make):
+        bench = make(sequences=1, park_bytes=2600)
+        for session in (1, 2, 3):
+            bench.hold(session, tokens(session))
+        bench.hold(1, tokens(1, 61))
+        assert bench.parking.park(PATIENCE) == 3
+        bench.restart()
+        bench.hold(4, tokens(4))
+        bench.rest()
+        assert sorted(bench.parked()) == [1, 3, 4]
+
 
 class TestOnDemand:
     def test_of_more_than_fit_the_latest_used_are_kept(self, make):
@@ -200,12 +223,12 @@ class TestOnDemand:
         assert bench.parking.park(PATIENCE) == 2
         assert bench.parked() == {4: 60, 3: 60}
 
-    def test_everything_is_written_the_latest_used_first(self, make):
+    def test_everything_is_written_and_stands_in_the_order_of_use(self, make):
         bench = make(sequences=1)
         for session in (1, 2, 3):
             bench.hold(session, tokens(session))
         assert bench.parking.park(PATIENCE) == 3
-        assert list(bench.parked()) == [3, 2, 1]
+        assert list(bench.parked()) == [1, 2, 3]
         assert bench.parking.park(PATIENCE) == 0
 
     def test_what_cannot_finish_is_not_begun(self, make):

@@ -1,6 +1,7 @@
 """What is parked: found again, bounded, erased; and never written where it may not be."""
 
 import os
+import resource
 import stat
 import threading
 from array import array
@@ -121,6 +122,18 @@ class TestDirectory:
         assert bench.parks.read(bench.parks.of(1)) is None
         assert bench.names() == []
         assert len(bench.parks) == 0
+
+    def test_one_that_cannot_be_read_for_want_of_a_descriptor_stays(self, bench):
+        path = bench.park(1)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        try:
+            assert bench.parks.read(bench.parks.of(1)) is None
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert path.exists()
+        assert bench.parks.bytes == path.stat().st_size
+        assert bench.open().of(1) is not None
 
 
 class TestBudget:

@@ -1,16 +1,31 @@
 """How the worker's process starts, fails and leaves."""
 
+import fcntl
 import os
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
 
 import pytest
 
+from superfluid.engine.channel import Channel
 from superfluid.protocol import postcard
 from superfluid.protocol.frames import MAX_FRAME, frame
-from superfluid.protocol.ticks import Drawn, Hold, Interrupt, LoadFailed, Park, Parked, Ready, Tick, WorkerReply
+from superfluid.protocol.ticks import (
+    Drawn,
+    Hold,
+    Interrupt,
+    LoadFailed,
+    Park,
+    Parked,
+    Ready,
+    Tick,
+    WorkerReply,
+    WorkerRequest,
+)
 from tests.engine.process import PATIENCE, Worker, load, worker
 
 
@@ -82,10 +97,26 @@ def test_a_newcomer_ends_a_long_round_in_the_middle_and_its_work_comes_again(fre
     assert [(lane.prefilled, lane.remaining) for lane in outcome.lanes] == [(2, 0), (2, 998)]
 
 
-def test_a_terminal_s_interrupt_does_not_reach_it(fresh):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_ends_all_processes_of_a_terminal_or_a_service_is_the_daemon_s_to_handle(fresh, number):
     fresh.load()
-    fresh.process.send_signal(signal.SIGINT)
+    fresh.process.send_signal(number)
     assert len(fresh.generate(1, [20, 21], 3).tokens) == 3
+
+
+def test_its_descriptor_may_have_any_number():
+    """It is the daemon's number, and a daemon may have thousands of connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    try:
+        ours, theirs = socket.socketpair()
+        with ours, theirs, socket.socket(fileno=fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 1500)) as high:
+            channel = Channel(high)
+            assert not channel.wait(0.001)
+            ours.sendall(frame(postcard.encode(WorkerRequest, Park(7))))
+            assert channel.next() == Park(7)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize("fresh", ["load_error=1"], indirect=True)

@@ -49,3 +49,24 @@ def test_the_kv_of_a_session_that_nobody_uses_leaves_memory(tmp_path, park):
         return house.computed - before
 
     run(tmp_path, story, park=park)
+
+
+@pytest.mark.parametrize("park", [False, True])
+def test_where_the_kv_went_is_told_though_nothing_runs(tmp_path, park):
+    async def story(house: House):
+        idle = await house.cases.feeds.open("idle", None, False)
+        house.cases.feeds.push(idle, ["tick"])
+        await house.settled(idle)
+        await house.quiet()
+        ticks = house.room.schedule.ticks
+        house.book._clock = lambda: NOW + 3_601_000
+        Idling(house.book, house.room, house.cases.feeds, HOUR).look()
+
+        async def told() -> bool:
+            place = house.room.kv.get(idle)
+            return place is not None and place.tier == ON_DISK if park else place is None
+
+        await house.until(told)
+        assert house.room.schedule.ticks == ticks
+
+    run(tmp_path, story, park=park)

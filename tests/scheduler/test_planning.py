@@ -150,6 +150,20 @@ def test_who_is_awaited_runs_as_the_best_of_those_who_wait():
     assert run.tick().run == (1,)
 
 
+def test_who_is_awaited_is_not_slowed():
+    """A chat would wait for a front that is computed once in a million ticks, for as long as others talk."""
+    front = list(range(5000))
+    slow, chat = job(1, qos=3, tokens=[*front, 1]), job(3, qos=0, tokens=[*front, 3])
+    run = Run(slow, lanes=3, background_divisor=1_000_000)
+    run.tick()
+    run.schedule.submit(job(2, qos=0, limit=2000))
+    run.schedule.submit(chat)
+    for _ in range(20):
+        run.tick()
+    assert not slow.prefilling
+    assert chat.drawn
+
+
 def test_who_waits_for_a_front_starts_when_the_other_is_cancelled():
     front = list(range(2000))
     run = Run(job(1, tokens=[*front, 1]), job(2, tokens=[*front, 2], arrived=1))
