@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import logging
 import socket
-from typing import Any
 
-import h11
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
-from hypercorn.protocol.h11 import H11Protocol
-from hypercorn.protocol.ws_stream import FrameTooLargeError, WebsocketBuffer, WSStream
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 from starlette.types import ASGIApp
-from wsproto.events import Message
 
 from superfluid.transports.accepting import PatientListener
+from superfluid.transports.http11 import MOST_HEAD, Http11, Spelling
 
 _LOG = logging.getLogger("superfluid.http")
 
@@ -36,15 +32,13 @@ IDLE_SECONDS = 75
 
 BACKLOG = 512
 
-PIECES_PAST_LIMIT = 256
-"""Pieces of a WebSocket message over the limit that are read and dropped, so that its sender hears of the limit."""
-
 
 class Listener:
-    """One TCP address that speaks HTTP/1.1; port 0 is any that is free."""
+    """One TCP address that speaks HTTP/1.1; port 0 is any that is free. `spell` spells the errors of what is none."""
 
-    def __init__(self, host: str, port: int, settings: Config) -> None:
+    def __init__(self, host: str, port: int, settings: Config, spell: Spelling) -> None:
         self._settings = settings
+        self._spell = spell
         self._listener: socket.socket | None = None
         self.address: tuple[str, int] = (host, port)
 
@@ -66,7 +60,7 @@ class Listener:
 
         async def handle(stream: trio.SocketStream) -> None:
             state = ConnectionState({"socket": stream.socket})
-            await _serve_client(stream, _Connection(app, self._settings, context, state, stream))  # type: ignore[arg-type]
+            await _serve_client(stream, _Connection(app, self._settings, context, state, stream, self._spell))
 
         accepting = PatientListener(self._listener)
         try:
@@ -85,6 +79,7 @@ def settings() -> Config:
     settings.errorlog = _LOG
     settings.accesslog = None
     settings.include_server_header = False
+    settings.h11_max_incomplete_size = MOST_HEAD
     settings.keep_alive_timeout = IDLE_SECONDS
     settings.keep_alive_max_requests = 1 << 31
     return settings
@@ -111,39 +106,21 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-class _Http11(H11Protocol):
-    """HTTP/1.1 and nothing else: Hypercorn's HTTP/2 waits for ever where a client leaves at the wrong moment."""
-
-    async def _check_protocol(self, event: Any) -> None:
-        """Offers to speak HTTP/2 are not taken up, which is what HTTP/1.1 provides for."""
-
-    async def _create_stream(self, request: h11.Request) -> None:
-        await super()._create_stream(request)
-        if isinstance(self.stream, WSStream):
-            self.stream.buffer = _Bounded(self.config.websocket_max_message_size)
-
-
-class _Bounded(WebsocketBuffer):
-    """A WebSocket message as it comes. Hypercorn's own goes on growing past the limit, for as long as pieces come."""
-
-    def __init__(self, max_length: int) -> None:
-        super().__init__(max_length)
-        self._dropped = 0
-
-    def extend(self, event: Message[Any]) -> None:
-        """Raises FrameTooLargeError, which is told to the client, and BrokenPipeError where it just goes on."""
-        if self.length <= self.max_length:
-            super().extend(event)
-            return
-        self.value = None
-        self._dropped += 1
-        if self._dropped > PIECES_PAST_LIMIT:
-            raise BrokenPipeError
-        raise FrameTooLargeError
-
-
 class _Connection(TCPServer):
     """Hypercorn's connection without TLS and HTTP/2. It ends with its client, not `IDLE_SECONDS` later."""
+
+    def __init__(
+        self,
+        app: ASGIWrapper,
+        settings: Config,
+        context: WorkerContext,
+        state: ConnectionState,
+        stream: trio.SocketStream,
+        spell: Spelling,
+    ) -> None:
+        super().__init__(app, settings, context, state, stream)  # type: ignore[arg-type]
+        self._plain = stream
+        self._spell = spell
 
     async def run(self) -> None:
         try:
@@ -151,7 +128,7 @@ class _Connection(TCPServer):
             family = self.stream.socket.family
             async with TaskGroup() as tasks:
                 self._task_group = tasks
-                self.protocol = _Http11(  # type: ignore[assignment]
+                self.protocol = Http11(  # type: ignore[assignment]
                     self.app,
                     self.config,
                     self.context,
@@ -161,6 +138,8 @@ class _Connection(TCPServer):
                     parse_socket_addr(family, peer),
                     parse_socket_addr(family, here),
                     self.protocol_send,
+                    stream=self._plain,
+                    spell=self._spell,
                 )
                 await self.idle_task.restart(tasks, self._idle_timeout)
                 await self._read_data()

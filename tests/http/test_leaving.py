@@ -4,6 +4,8 @@ import socket
 import struct
 from contextlib import ExitStack
 
+import anthropic
+import openai
 import pytest
 
 from tests.http.server import eventually, request
@@ -96,6 +98,19 @@ def test_the_client_closes_a_stream(slow):
             if number == 5:
                 break
     settled(slow)
+
+
+def test_timeouts_end_what_they_gave_up(slow):
+    long = {"model": "m", "messages": said("x"), "max_tokens": 1500}
+    with pytest.raises(openai.APITimeoutError):
+        slow.openai.with_options(timeout=0.3).chat.completions.create(**long)
+    eventually(slow.idle)
+    with (
+        anthropic.Anthropic(base_url=slow.url, api_key="x", max_retries=0, timeout=0.3) as client,
+        pytest.raises(anthropic.APITimeoutError),
+    ):
+        client.messages.create(**long)
+    eventually(slow.idle)
 
 
 def test_who_does_not_read_holds_no_lane(quick):

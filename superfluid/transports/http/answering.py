@@ -54,13 +54,9 @@ class Answering(Generic[A]):
         target = self._target(scope, headers)
         qos = asked_class(headers, self._config)
         try:
-            data = await body.read(receive)
+            order = await self._order(scope, receive, qos)
         except body.Gone:
             return
-        if len(data) < body.THREADED:
-            order = self._order(data, qos)
-        else:
-            order = await trio.to_thread.run_sync(self._order, data, qos)
         if target is not None and len(order.asks) > 1:
             raise ApiError("n: a turn on a session has one reply", param="n", code="invalid_value")
         last = await self._draw(order, target, receive, send)
@@ -106,9 +102,13 @@ class Answering(Generic[A]):
             raise fault
         return last
 
-    def _order(self, data: bytes, qos: int) -> Order[A]:
+    async def _order(self, scope: Scope, receive: Receive, qos: int) -> Order[A]:
+        """What the body orders. Raises ApiError and body.Gone."""
         vocabulary = self._cases.conversing.model.vocabulary.size
-        return self._form.parse(body.parse(data), self._config, vocabulary, qos)
+        return await body.understood(
+            await body.read(scope, receive),
+            lambda data: self._form.parse(body.parse(data), self._config, vocabulary, qos),
+        )
 
 
 def asked_class(headers: Headers, config: HttpConfig) -> int:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from superfluid.daemon.activity import Activity
 from superfluid.daemon.config import HttpConfig
 from superfluid.daemon.use_cases import UseCases
+from superfluid.transports.holding import HeldBodies
 from superfluid.transports.http import body
 from superfluid.transports.http.answering import Answering
 from superfluid.transports.http.chat import Chat
@@ -30,6 +31,7 @@ from superfluid.transports.http.health import Health
 from superfluid.transports.http.messages import Messages
 from superfluid.transports.http.models import Models
 from superfluid.transports.http.naming import NAME, found
+from superfluid.transports.http.paths import Paths
 from superfluid.transports.http.questions import Questions
 from superfluid.transports.http.sessions import Sessions
 from superfluid.transports.http.traffic import Traffic
@@ -38,7 +40,7 @@ from superfluid.transports.http.warming import Warming
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def application(cases: UseCases, config: HttpConfig, activity: Activity) -> ASGIApp:
+def application(cases: UseCases, config: HttpConfig, activity: Activity, bodies: HeldBodies) -> ASGIApp:
     """Everything behind one HTTP address."""
     models = Models(cases.conversing.model, int(time.time()))
     traffic = Traffic()
@@ -66,8 +68,16 @@ def application(cases: UseCases, config: HttpConfig, activity: Activity) -> ASGI
         Route("/v1/sessions/{session}/events", Events(cases), methods=["GET"]),
         Route("/v1/sessions/{session}/ws", _no_upgrade, methods=["GET"]),
     ]
-    app = Starlette(routes=routes, exception_handlers=_HANDLERS)
+
+    async def not_served(request: Request, fault: Exception) -> Response:
+        assert isinstance(fault, HTTPException)
+        path = request.scope["path"]
+        other = paths.wrong_method(request.method, path) if fault.status_code == 405 else paths.nothing(path)
+        return refusal(other, path)
+
+    app = Starlette(routes=routes, exception_handlers={**_HANDLERS, HTTPException: not_served})
     app.router.redirect_slashes = False
+    paths = Paths(app, routes)
 
     async def sockets(scope: Scope, receive: Receive, send: Send) -> None:
         place = _SOCKET.fullmatch(scope["path"])
@@ -79,7 +89,7 @@ def application(cases: UseCases, config: HttpConfig, activity: Activity) -> ASGI
         await send({"type": "websocket.accept"})
         await FeedSocket(receive, send, cases, target).run()
 
-    return Guard(app, sockets, config, activity)
+    return Guard(paths, sockets, config, activity, bodies)
 
 
 _SOCKET = re.compile("/v1/sessions/(.*)/ws", re.DOTALL)
@@ -95,15 +105,6 @@ async def _refused(request: Request, fault: Exception) -> Response:
     return refusal(fault, request.scope["path"])
 
 
-async def _not_served(request: Request, fault: Exception) -> Response:
-    assert isinstance(fault, HTTPException)
-    if fault.status_code == 405:
-        what = f"{request.method} is not what this path answers"
-    else:
-        what = "there is nothing at this path"
-    return refusal(ApiError(what, status=fault.status_code, headers=fault.headers), request.scope["path"])
-
-
 async def _failed(request: Request, _: Exception) -> Response:
     """Our own fault. What it was is raised again and ends in the guard's log."""
     fault = ApiError("the server failed on this request", status=500, code="internal_error")
@@ -117,7 +118,6 @@ async def _left(_: Request, __: Exception) -> Response:
 
 _HANDLERS: dict[Any, Any] = {
     ApiError: _refused,
-    HTTPException: _not_served,
     body.Gone: _left,
     Exception: _failed,
 }

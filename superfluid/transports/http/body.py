@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
 
 import trio
-from starlette.types import Receive
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope
 
+from superfluid.transports.holding import Holding, NoRoom, holding_of
+from superfluid.transports.http import codings
 from superfluid.transports.http.errors import ApiError
 from superfluid.transports.http.fields import Fields
+from superfluid.transports.http11 import ask_for_body
 
 MOST_BYTES = 64 << 20
 """Bytes of a body, as of a frame on the socket."""
@@ -18,39 +23,100 @@ MOST_BYTES = 64 << 20
 THREADED = 1 << 16
 """Bytes of a body from which on it is parsed in a thread."""
 
+LONG = 1 << 20
+"""Bytes of a body from which on it is parsed alone: meanwhile it takes many times its length."""
+
 STALLED = 60.0
 """Seconds that a client may leave between two pieces of its body."""
+
+SLOWEST = 32 << 10
+"""Bytes a second that the body of a client has to come with, after its first minute."""
+
+ROOM_AFTER = "1"
+"""Seconds after which there may be room for a body again, as `Retry-After` has it."""
+
+_T = TypeVar("_T")
+_ALONE = trio.CapacityLimiter(1)
 
 
 class Gone(Exception):
     """The client left before its request was complete."""
 
 
-async def read(receive: Receive) -> bytes:
-    """The whole body. Raises ApiError 413 past `MOST_BYTES` and 408 where it does not come, and Gone."""
-    pieces: list[bytes] = []
-    size = 0
+async def read(scope: Scope, receive: Receive) -> bytes | bytearray:
+    """The whole body, unpacked, and counted among those that are held until the request is over.
+
+    Raises ApiError 415 on a coding that is not known, 413 past `MOST_BYTES`, 408 where it does not come, 503 where
+    too much is held already, 400 where it cannot be unpacked; and Gone.
+    """
+    headers, holding = Headers(scope=scope), holding_of(scope)
+    coding = codings.packed(headers)
+    try:
+        holding.announce(_announced(headers))
+        await ask_for_body(scope)
+        data: bytes | bytearray = await _received(receive, holding)
+        if coding is not None:
+            data = await trio.to_thread.run_sync(codings.unpacked, data, coding, MOST_BYTES, limiter=_ALONE)
+            if len(data) > MOST_BYTES:
+                raise too_large()
+            holding.resize(len(data))
+    except NoRoom:
+        raise ApiError(
+            "the server is holding too many request bodies; ask again in a moment",
+            status=503,
+            code="too_many_bodies",
+            headers={"retry-after": ROOM_AFTER},
+        ) from None
+    return data
+
+
+async def _received(receive: Receive, holding: Holding) -> bytearray:
+    data = bytearray()
+    began = trio.current_time()
     while True:
-        with trio.move_on_after(STALLED) as waiting:
+        latest = began + STALLED + len(data) / SLOWEST
+        with trio.move_on_at(min(trio.current_time() + STALLED, latest)) as waiting:
             message = await receive()
         if waiting.cancelled_caught:
-            raise ApiError(f"the rest of the body did not come for {STALLED:g} seconds", status=408, code="timeout")
+            raise ApiError(
+                f"the rest of the body did not come: nothing for {STALLED:g} seconds, or less than "
+                f"{SLOWEST >> 10} KiB a second",
+                status=408,
+                code="timeout",
+            )
         if message["type"] != "http.request":
             raise Gone
-        pieces.append(message.get("body", b""))
-        size += len(pieces[-1])
-        if size > MOST_BYTES:
+        data += message.get("body", b"")
+        if len(data) > MOST_BYTES:
             raise too_large()
+        holding.resize(len(data))
         if not message.get("more_body", False):
-            return b"".join(pieces)
+            return data
 
 
-async def fields(receive: Receive, *, optional: bool = False) -> Fields:
+async def understood(data: bytes | bytearray, meaning: Callable[[bytes | bytearray], _T]) -> _T:
+    """What `meaning` makes of a body: in a thread where it is not short, and one at a time where it is long."""
+    if len(data) < THREADED:
+        return meaning(data)
+    return await trio.to_thread.run_sync(meaning, data, limiter=_ALONE if len(data) >= LONG else None)
+
+
+async def fields(scope: Scope, receive: Receive, *, optional: bool = False) -> Fields:
     """The JSON object that the body spells; with `optional`, no body is an empty one. Raises ApiError, and Gone."""
-    data = await read(receive)
-    if optional and not data:
-        return Fields({})
-    return parse(data) if len(data) < THREADED else await trio.to_thread.run_sync(parse, data)
+    data = await read(scope, receive)
+    return Fields({}) if optional and not data else await understood(data, parse)
+
+
+def check_length(headers: Headers) -> None:
+    """Refuse a body by the length that it announces. Raises ApiError 413."""
+    if _announced(headers) > MOST_BYTES:
+        raise too_large()
+
+
+def _announced(headers: Headers) -> int:
+    """How long a body says it is, 0 where it does not."""
+    length = headers.get("content-length", "")
+    return int(length) if length.isdigit() else 0
 
 
 def too_large() -> ApiError:
@@ -61,7 +127,7 @@ _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 """Half of a surrogate pair, as JSON can spell it."""
 
 
-def parse(data: bytes) -> Fields:
+def parse(data: bytes | bytearray) -> Fields:
     """The JSON object that a body spells. Half a surrogate pair in it, which no text has, is U+FFFD.
 
     Raises ApiError 400.
@@ -77,7 +143,7 @@ def parse(data: bytes) -> Fields:
     return Fields(value)
 
 
-def decode(data: bytes) -> Any:
+def decode(data: bytes | bytearray) -> Any:
     """What a body spells in JSON. Raises ApiError 400."""
     try:
         return json.loads(data.decode("utf-8-sig"), parse_constant=_no_number)

@@ -19,7 +19,7 @@ class Counting:
         self._cases = cases
 
     async def count(self, request: Request) -> Response:
-        turns = conversation(await body.fields(request.receive))
+        turns = conversation(await body.fields(request.scope, request.receive))
         try:
             count = await self._cases.conversing.count(turns)
         except OverWindow as refusal:

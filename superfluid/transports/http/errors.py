@@ -71,13 +71,26 @@ def new_request_id() -> str:
     return "req_" + secrets.token_hex(12)
 
 
+def id_header(path: str) -> str:
+    """The header by which the dialect of a path names a request."""
+    return "request-id" if _is_messages(path) else "x-request-id"
+
+
 def refusal(fault: ApiError, path: str) -> JSONResponse:
     """The reply to a request that is refused, in the dialect of its path."""
-    if path != MESSAGES and not path.startswith(MESSAGES + "/"):
-        return JSONResponse(fault.envelope(), fault.status, headers=fault.headers)
     request_id = new_request_id()
-    headers = {**fault.headers, "request-id": request_id}
-    return JSONResponse(fault.message_envelope(request_id), fault.status, headers=headers)
+    headers = {**fault.headers, id_header(path): request_id}
+    content = fault.message_envelope(request_id) if _is_messages(path) else fault.envelope()
+    return JSONResponse(content, fault.status, headers=headers)
+
+
+def spelled(status: int, message: str, path: str) -> JSONResponse:
+    """The reply to what is no request at all; see `http11.Spelling`."""
+    return refusal(ApiError(message, status=status), path)
+
+
+def _is_messages(path: str) -> bool:
+    return path == MESSAGES or path.startswith(MESSAGES + "/")
 
 
 def from_refusal(refusal: Refusal, prompt: str) -> ApiError:

@@ -10,20 +10,20 @@ import hmac
 import logging
 
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from superfluid.daemon.activity import Activity
 from superfluid.daemon.config import HttpConfig
 from superfluid.transports.exchange import Exchange
+from superfluid.transports.holding import HeldBodies
 from superfluid.transports.hosts import hostname, is_address, is_loopback
 from superfluid.transports.http import body
-from superfluid.transports.http.errors import ApiError, refusal
+from superfluid.transports.http.errors import ApiError, id_header, new_request_id, refusal
 
 _LOG = logging.getLogger("superfluid.http")
 
 OPEN_PATHS = frozenset(["/health", "/healthz"])
-"""What is answered without a key."""
+"""What is answered without a key, beside OPTIONS."""
 
 
 class Guard:
@@ -32,8 +32,11 @@ class Guard:
     `sockets` are for WebSockets, whose `websocket.connect` was received; they raise ApiError before they accept one.
     """
 
-    def __init__(self, app: ASGIApp, sockets: ASGIApp, config: HttpConfig, activity: Activity) -> None:
+    def __init__(
+        self, app: ASGIApp, sockets: ASGIApp, config: HttpConfig, activity: Activity, bodies: HeldBodies
+    ) -> None:
         self._app = app
+        self._bodies = bodies
         self._sockets = sockets
         self._key = config.api_key.encode() if config.api_key is not None else None
         self._hosts = frozenset(name.lower() for name in config.hosts)
@@ -46,7 +49,8 @@ class Guard:
                 if scope["type"] == "websocket":
                     await self._let_in_socket(scope, receive, send)
                 else:
-                    await self._let_in(scope, Exchange(receive, send))
+                    with self._bodies.one(scope):
+                        await self._let_in(scope, Exchange(receive, _named(scope["path"], send)))
             except Exception:
                 _LOG.exception("a request failed")
 
@@ -65,7 +69,7 @@ class Guard:
             self._check(scope)
             await self._sockets(scope, receive, send)
         except ApiError as fault:
-            await _refuse_upgrade(fault, send)
+            await _refuse_upgrade(fault, scope["path"], send)
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
@@ -75,7 +79,7 @@ class Guard:
         for origin in headers.getlist("origin"):
             if not self._trusts(origin):
                 raise _forbidden("origin", "web pages of that origin may not ask; allow it with --http-origin")
-        if self._key is not None and scope["path"] not in OPEN_PATHS:
+        if self._key is not None and scope["path"] not in OPEN_PATHS and scope.get("method") != "OPTIONS":
             self._check_key(self._key, headers)
         if scope.get("method") in ("POST", "PUT", "PATCH"):
             _check_body(headers)
@@ -104,8 +108,22 @@ class Guard:
             raise _unknown("the API key is not the one of this server")
 
 
-async def _refuse_upgrade(fault: ApiError, send: Send) -> None:
-    reply = JSONResponse(fault.envelope(), fault.status, headers=fault.headers)
+def _named(path: str, send: Send) -> Send:
+    """Every reply names its request, in the header that the dialect of its path has for that."""
+    name = id_header(path).encode()
+
+    async def send_named(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = [*message["headers"]]
+            if not any(field == name for field, _ in headers):
+                message = {**message, "headers": [*headers, (name, new_request_id().encode())]}
+        await send(message)
+
+    return send_named
+
+
+async def _refuse_upgrade(fault: ApiError, path: str, send: Send) -> None:
+    reply = refusal(fault, path)
     start = {"type": "websocket.http.response.start", "status": reply.status_code, "headers": reply.raw_headers}
     await send(start)
     await send({"type": "websocket.http.response.body", "body": bytes(reply.body), "more_body": False})
@@ -115,9 +133,7 @@ def _check_body(headers: Headers) -> None:
     kind = headers.get("content-type")
     if kind is not None and not body.is_json(kind):
         raise ApiError("content-type: expected application/json", status=415, param="content-type")
-    length = headers.get("content-length")
-    if length is not None and length.isdigit() and int(length) > body.MOST_BYTES:
-        raise body.too_large()
+    body.check_length(headers)
 
 
 def _forbidden(header: str, why: str) -> ApiError:

@@ -7,9 +7,11 @@ import trio
 from superfluid.daemon.activity import Activity
 from superfluid.daemon.config import HttpConfig, StartError
 from superfluid.daemon.use_cases import UseCases
+from superfluid.transports.holding import HeldBodies
 from superfluid.transports.hosts import is_loopback
 from superfluid.transports.http import feed_socket
 from superfluid.transports.http.app import application
+from superfluid.transports.http.errors import spelled
 from superfluid.transports.listening import Listener, settings
 
 
@@ -18,13 +20,14 @@ class HttpListener:
 
     kind = "http"
 
-    def __init__(self, config: HttpConfig) -> None:
+    def __init__(self, config: HttpConfig, bodies: HeldBodies) -> None:
         self._config = config
+        self._bodies = bodies
         hypercorn = settings()
         hypercorn.websocket_max_message_size = feed_socket.MOST_BYTES
         hypercorn.websocket_ping_interval = feed_socket.PING_SECONDS
         hypercorn.max_app_queue_size = 1  # what waits, waits where its size is known
-        self._listener = Listener(config.host, config.port, hypercorn)
+        self._listener = Listener(config.host, config.port, hypercorn, spelled)
 
     @property
     def url(self) -> str | None:
@@ -46,7 +49,7 @@ class HttpListener:
 
     async def serve(self, cases: UseCases, activity: Activity, clients: trio.Nursery) -> None:
         """Accept connections until cancelled; they live in `clients`."""
-        await self._listener.serve(application(cases, self._config, activity), clients)
+        await self._listener.serve(application(cases, self._config, activity, self._bodies), clients)
 
     def close(self) -> None:
         self._listener.close()

@@ -45,7 +45,7 @@ class Sessions:
     # --- sessions -------------------------------------------------------------------------------------------------
 
     async def _create(self, request: Request) -> Response:
-        fields = await body.fields(request.receive, optional=True)
+        fields = await body.fields(request.scope, request.receive, optional=True)
         name, window, pre_decode = _name(fields), fields.whole("window", 1, MOST_U64), fields.flag("pre_decode")
         try:
             session = await self._cases.feeds.open(name, window, pre_decode)
@@ -82,7 +82,7 @@ class Sessions:
 
     async def _push(self, request: Request) -> Response:
         target = self._target(request)
-        fields = await body.fields(request.receive)
+        fields = await body.fields(request.scope, request.receive)
         data = await entries(fields)
         try:
             pushed = self._cases.feeds.push(target.session, data, numbered(fields))
@@ -94,7 +94,7 @@ class Sessions:
 
     async def _add_flash(self, request: Request) -> Response:
         target = self._target(request)
-        fields = await body.fields(request.receive)
+        fields = await body.fields(request.scope, request.receive)
         query, most = text(fields, "query"), _flash_tokens(fields)
         try:
             entry = await self._cases.flashing.add(target.session, query, most)

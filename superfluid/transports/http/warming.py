@@ -8,12 +8,14 @@ import trio
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from superfluid.daemon.replies.conversing import Turn
 from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol.feed_responses import Warmed
 from superfluid.protocol.refusals import Refusal
 from superfluid.transports.http import body, sampling
 from superfluid.transports.http.chat import TOOLS, turns
 from superfluid.transports.http.errors import ApiError
+from superfluid.transports.http.fields import Fields
 from superfluid.transports.http.leaving import cancel_when_gone
 from superfluid.transports.http.naming import found
 
@@ -26,10 +28,7 @@ class Warming:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         target = found(self._cases, scope["path_params"]["session"])
-        fields = await body.fields(receive)
-        sampling.refuse(fields, TOOLS)
-        fields.object("chat_template_kwargs")
-        told = turns(fields)
+        told = _told(await body.fields(scope, receive))
         warmed: Warmed | None = None
         fault: ApiError | None = None
         async with trio.open_nursery() as nursery:
@@ -51,3 +50,9 @@ class Warming:
                 "data_version": warmed.data_version,
             }
             await JSONResponse({**head, **reply})(scope, receive, send)
+
+
+def _told(fields: Fields) -> tuple[Turn, ...]:
+    sampling.refuse(fields, TOOLS)
+    fields.object("chat_template_kwargs")
+    return turns(fields)

@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 from superfluid.daemon.activity import Activity
 from superfluid.daemon.use_cases import UseCases
 from superfluid.transports.exchange import Exchange
+from superfluid.transports.holding import HeldBodies
 from superfluid.transports.http.body import Gone
 from superfluid.transports.web.guard import Guard
 from superfluid.transports.web.refusals import Refused, say
@@ -25,8 +26,9 @@ _METHODS = {"/web/rpc": "POST", "/web/stream": "POST", "/web/ws": "GET", "/web/h
 class WebApp:
     """Everything behind the address of `--web`."""
 
-    def __init__(self, cases: UseCases, guard: Guard, activity: Activity) -> None:
+    def __init__(self, cases: UseCases, guard: Guard, activity: Activity, bodies: HeldBodies) -> None:
         self._cases = cases
+        self._bodies = bodies
         self._guard = guard
         self._bucket = cases.completing.bucket()
         """completions over `/web/rpc`, whose requests belong to no connection"""
@@ -37,7 +39,7 @@ class WebApp:
             if scope["type"] == "websocket":
                 await self._websocket(scope, receive, send)
             else:
-                with self._activity:
+                with self._activity, self._bodies.one(scope):
                     await self._request(scope, Exchange(receive, send))
         except Exception:
             _LOG.exception("a request failed")
@@ -66,10 +68,10 @@ class WebApp:
                 raise Refused(426, "this path is for WebSockets", {"upgrade": "websocket", "connection": "upgrade"})
             case "/web/rpc":
                 self._guard.check_request(headers)
-                await rpc(self._cases, self._bucket, headers, exchange.receive, exchange.send)
+                await rpc(self._cases, self._bucket, scope, exchange.receive, exchange.send)
             case _:
                 self._guard.check_request(headers)
-                await stream(self._cases, headers, exchange.receive, exchange.send)
+                await stream(self._cases, scope, exchange.receive, exchange.send)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)

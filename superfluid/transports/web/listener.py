@@ -10,10 +10,12 @@ from superfluid.daemon.activity import Activity
 from superfluid.daemon.config import StartError, WebConfig
 from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol.frames import MAX_FRAME
+from superfluid.transports.holding import HeldBodies
 from superfluid.transports.hosts import is_loopback
 from superfluid.transports.listening import Listener, settings
 from superfluid.transports.web.app import WebApp
 from superfluid.transports.web.guard import Guard
+from superfluid.transports.web.refusals import spelled
 from superfluid.transports.web.token import mint
 
 PING_SECONDS = 20.0
@@ -26,15 +28,16 @@ class WebListener:
     kind = "web"
     open = False
 
-    def __init__(self, config: WebConfig, token: Path) -> None:
+    def __init__(self, config: WebConfig, token: Path, bodies: HeldBodies) -> None:
         self._config = config
+        self._bodies = bodies
         self._path = token
         self._token = ""
         hypercorn = settings()
         hypercorn.websocket_max_message_size = MAX_FRAME
         hypercorn.websocket_ping_interval = PING_SECONDS
         hypercorn.max_app_queue_size = 1  # what waits, waits where its size is known
-        self._listener = Listener(config.host, config.port, hypercorn)
+        self._listener = Listener(config.host, config.port, hypercorn, spelled)
 
     @property
     def url(self) -> str | None:
@@ -57,7 +60,7 @@ class WebListener:
     async def serve(self, cases: UseCases, activity: Activity, clients: trio.Nursery) -> None:
         """Accept connections until cancelled; they live in `clients`."""
         guard = Guard(self._token, self._config.origins)
-        await self._listener.serve(WebApp(cases, guard, activity), clients)
+        await self._listener.serve(WebApp(cases, guard, activity, self._bodies), clients)
 
     def close(self) -> None:
         self._listener.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from starlette.responses import Response as Reply
 from starlette.types import Send
 
 from superfluid.protocol import jsonform, responses
@@ -26,6 +27,11 @@ class Refused(Exception):
 def encoded(response: Response) -> bytes:
     """A response as JSON."""
     return jsonform.dumps(Response, response).encode()
+
+
+def spelled(status: int, message: str, _: str) -> Reply:
+    """The reply to what is no request at all; see `http11.Spelling`."""
+    return Reply(encoded(responses.Err(message)), status, media_type="application/json")
 
 
 async def say(

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
-from starlette.datastructures import Headers
-from starlette.types import Receive, Send
+from starlette.types import Receive, Scope, Send
 
 from superfluid.daemon.replies.bucket import Bucket
 from superfluid.daemon.use_cases import UseCases
@@ -24,9 +23,9 @@ from superfluid.transports.web import bodies
 from superfluid.transports.web.refusals import encoded, say
 
 
-async def rpc(cases: UseCases, bucket: Bucket, headers: Headers, receive: Receive, send: Send) -> None:
+async def rpc(cases: UseCases, bucket: Bucket, scope: Scope, receive: Receive, send: Send) -> None:
     """`bucket` meters completions. Raises Refused and `body.Gone`."""
-    request = await bodies.read(headers, receive, _request)
+    request = await bodies.read(scope, receive, _request)
     response: Response
     if isinstance(request, requests.Complete | requests.Warm):
         response = await _unless_gone(receive, lambda: answer(cases, request, bucket))

@@ -11,8 +11,7 @@ from collections import deque
 from typing import Any
 
 import trio
-from starlette.datastructures import Headers
-from starlette.types import Receive, Send
+from starlette.types import Receive, Scope, Send
 
 from superfluid.daemon.bus import Ended, Provisional, Subscription
 from superfluid.daemon.generation import Generation, Summary
@@ -36,9 +35,9 @@ SHOWN = (records.Generated, records.ToolUse, records.ToolResult, records.ToolPar
 """What is told of the events that are committed meanwhile."""
 
 
-async def stream(cases: UseCases, headers: Headers, receive: Receive, send: Send) -> None:
+async def stream(cases: UseCases, scope: Scope, receive: Receive, send: Send) -> None:
     """Raises Refused and `body.Gone`. Whatever the daemon refuses is an event of the stream."""
-    order, provisional = await bodies.read(headers, receive, _order)
+    order, provisional = await bodies.read(scope, receive, _order)
     outbox = Outbox()
     finished = False
     async with trio.open_nursery() as nursery:
