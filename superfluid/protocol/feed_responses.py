@@ -111,7 +111,8 @@ class AskPiece:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The end of an answer. `finish` is 1 at the model's own end or a stop text, 2 where the answer was cut.
+    """The end of an answer. `finish` is 1 at the model's own end or a stop text, 2 where the answer was cut, 4 where
+    it was cancelled.
 
     `flash_id` and `confidence` are there where a flash query's answer served, `logit_gap` where a fast answer did;
     both cost no tokens.

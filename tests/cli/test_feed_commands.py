@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from superfluid.protocol import records, requests, responses
+from superfluid.protocol.codes import Finish
 from superfluid.protocol.feed_responses import Connected, DataUpdated, FlashEntry, FlashReady
 from tests.cli.conftest import Ran
 from tests.cli.fake_feed import report
@@ -117,6 +118,12 @@ def test_ask(cli: Cli, server: FakeServer) -> None:
     resolves(server)
     server.expect(asked, responses.AskPiece("AAP"), responses.AskPiece("L."), answer())
     assert cli("session", "ask", "feed", "Which moved?") == Ran(0, "AAPL.\n", "")
+
+
+def test_ask_when_somebody_cancels(cli: Cli, server: FakeServer) -> None:
+    asked = requests.Ask(7, "x", None, None, (), (), 2.0)
+    server.expect(asked, responses.AskPiece("AAP"), answer(finish=Finish.CANCELLED))
+    assert cli("session", "ask", "7", "x") == Ran(130, "AAP\n", "the answer was cancelled\n")
 
 
 def test_ask_takes_every_option(cli: Cli, server: FakeServer) -> None:

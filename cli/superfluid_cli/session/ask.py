@@ -11,7 +11,7 @@ from superfluid.protocol import requests, responses
 from superfluid.protocol.codes import Finish
 from superfluid.protocol.records import GenParams
 from superfluid_cli import options, terminal, values
-from superfluid_cli.exits import UsageError
+from superfluid_cli.exits import Exit, UsageError
 from superfluid_cli.interrupt import Alert
 from superfluid_cli.message import message
 from superfluid_cli.reply import ending
@@ -65,7 +65,7 @@ def ask(
     gap_threshold: Gap = 2.0,
     json: options.Json = False,
     socket: options.Socket = None,
-) -> None:
+) -> int:
     """Ask about a session and print the answer as it comes. Neither question nor answer is kept."""
     question = message(text, file)
     params = _params(temperature, seed)
@@ -88,6 +88,10 @@ def ask(
         terminal.line(_json(answer))
     elif terminal.on_terminal(sys.stderr):
         terminal.note(terminal.dim(_summary(answer), sys.stderr))
+    if answer.finish == Finish.CANCELLED:
+        terminal.note("the answer was cancelled")
+        return Exit.CANCELLED
+    return Exit.OK
 
 
 def _params(temperature: float | None, seed: int | None) -> GenParams | None:

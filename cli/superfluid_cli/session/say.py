@@ -35,6 +35,6 @@ def generate(session: options.Session, max_tokens: options.MaxTokens = 1024, soc
 
 
 def cancel(session: options.Session, socket: options.Socket = None) -> None:
-    """Stop the generation that is running in a session."""
+    """Stop the reply that a session generates, or the answer to a question about it."""
     with options.reach(session, socket) as (client, id_):
         client.ask(requests.Cancel(id_), responses.Cancelling)
