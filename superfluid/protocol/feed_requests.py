@@ -53,8 +53,12 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class PushNumbered:
-    """As Push, of a sender that numbers its entries; `first` is the number of the first one. A push that begins like
-    its latest one, the answer to which it has lost, is answered like that one and not taken in again."""
+    """As Push, of a sender that numbers its entries; `first` is the number of the first one.
+
+    A push that begins like its latest one, the answer to which it has lost, is answered like that one and not taken
+    in again. Nothing is dropped for it: only as many entries are taken in as there is room for (`Pushed.pushed`), and
+    the sender sends the others again.
+    """
 
     session: U64
     data: tuple[str, ...]

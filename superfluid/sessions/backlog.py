@@ -64,6 +64,17 @@ class Backlog:
         self.total_dropped += gone
         return gone
 
+    def fit(self, entries: Sequence[str]) -> int:
+        """How many of `entries` can be queued before an entry is dropped for another one."""
+        count, size = len(self._entries), self.pending_bytes
+        for place, entry in enumerate(entries):
+            one = _size(entry)
+            if one <= self._most_bytes:  # else it is dropped for itself
+                count, size = count + 1, size + one
+            if count > self._most_entries or size > self._most_bytes:
+                return place
+        return len(entries)
+
     def _first_kept(self, entries: Sequence[str]) -> int:
         """The place of the first of `entries` that those behind it do not push out by their number."""
         room, place = self._most_entries, len(entries)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -32,9 +33,9 @@ class Push:
         env = kept | {"HOME": str(folder), "SUPERFLUID_SOCKET": str(daemon.socket), "PYTHONUTF8": "1"}
         given: int | object = subprocess.PIPE
         if lines is not None:
-            file = folder / "lines"
-            file.write_text("".join(f"{line}\n" for line in lines))
-            given = os.open(file, os.O_RDONLY)
+            with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+                file.writelines(f"{line}\n" for line in lines)
+            given = os.open(file.name, os.O_RDONLY)
         self.process = subprocess.Popen(
             [*PROGRAM, "push", *arguments],
             env=env,

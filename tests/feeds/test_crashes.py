@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from contextlib import ExitStack
 
 import pytest
 
@@ -156,3 +157,22 @@ def test_killed_while_a_feed_runs(tmp_path):
 @pytest.mark.heavy
 def test_killed_again_and_again(tmp_path):
     killed_while_it_runs(tmp_path, 8)
+
+
+def test_killed_while_several_push(tmp_path):
+    """Together they keep more than the queue of a session holds."""
+    with Daemon(tmp_path, worker_argv=fake(delay_us=40), max_context=1024) as daemon, ExitStack() as stack:
+        with daemon.client() as client:
+            session = client.ask(requests.Open("feed", 400, False), responses.Opened).session
+        given = [[f"{name} {number}" for number in range(4000)] for name in "abc"]
+        pushing = [stack.enter_context(Push(daemon, "feed", "--wait", lines=lines)) for lines in given]
+        with daemon.client() as client:
+            until(lambda: {line[0] for line in readable(client, session)} == {*"abc"})
+        daemon.kill()
+        daemon.start()
+        assert [push.ended().code for push in pushing] == [0, 0, 0]
+        with daemon.client() as client:
+            there = readable(client, session)
+    for lines in given:
+        assert [line for line in there if line[0] == lines[0][0]] == lines
+    assert len(there) == sum(map(len, given))

@@ -278,6 +278,10 @@ def test_a_push_whose_answer_was_lost_is_taken_in_once(quick, feed):
     body = {"data": ["c"], "superfluid": {"sender": 6, "first": 3}}
     assert quick.http.post(feed + "/push", json=body).json()["total_pushed"] == 6, "another sender"
     assert quick.http.post(feed + "/push", json=body).json()["total_pushed"] == 6
+    body = {"data": ["x"] * 5000, "superfluid": {"sender": 6, "first": 4}}
+    accepted = quick.http.post(feed + "/push", json=body).json()
+    assert accepted["pushed"] == 4096 - (accepted["pending"] - accepted["pushed"]) < 5000
+    assert accepted["dropped"] == 0, "what does not fit is not taken in, since it can be sent again"
 
 
 BAD = [

@@ -71,6 +71,16 @@ def test_the_bounds_of_a_session():
     assert (backlog.pending, backlog.pending_bytes) == (1, 1)
 
 
+def test_what_fits_drops_nothing():
+    for entries in (["b", "c", "d"], ["four", "c"], ["too long, this one", "b", "c", "d"], ["fifth..", "x"], []):
+        room = Backlog(0, 0, most_entries=3, most_bytes=9)
+        room.push(["a"])
+        fit = room.fit(entries)
+        dropped = room.push(entries[:fit])
+        assert dropped == sum(len(entry) > 8 for entry in entries[:fit])
+        assert fit == len(entries) or room.push(entries[fit : fit + 1]) == 1, "not one more"
+
+
 def test_a_flood_is_not_looked_at_one_by_one():
     """Only the last ones are kept, so only they are."""
     backlog = Backlog(0, 0)

@@ -110,7 +110,8 @@ class Outbox:
         return Batch(tuple(batch), self._sender, self._gone + len(self._ordinals))
 
     def acknowledge(self, said: Acknowledgement) -> None:
-        """The batch in flight has been accepted, or as much of it as was in flight when its answer was lost."""
+        """The batch in flight has been accepted, or as much of it as there was room for, or as was in flight when its
+        answer was lost."""
         first = said.total_pushed - said.pushed + 1
         self._alone = self._alone and first == self._total + 1
         self._number(first, said.total_pushed)

@@ -54,6 +54,8 @@ class Pump:
         self._more = False
         self._since: float | None = None
         self._look = SHORTEST_LOOK
+        self._full_until = 0.0
+        """until when nothing is sent, since the session had no room for all of it"""
 
     def undelivered(self) -> list[str]:
         """What was read and is not with the daemon."""
@@ -109,7 +111,7 @@ class Pump:
         if len(self.outbox) > self.outbox.unsent:
             waits.append(self._look)
         if self._since is not None:
-            waits.append(max(0.0, self._since + self._gather - time.monotonic()))
+            waits.append(max(0.0, max(self._since + self._gather, self._full_until) - time.monotonic()))
         return min(waits) if waits else None
 
     # --- entries --------------------------------------------------------------------------------------------------
@@ -140,15 +142,22 @@ class Pump:
 
     def _is_time_to_send(self) -> bool:
         assert self._since is not None
+        if time.monotonic() < self._full_until:
+            return False
         return self._source.ended or self.outbox.full or time.monotonic() >= self._since + self._gather
 
     def _send(self, end: End) -> None:
-        said = end.push(self.outbox.batch())
+        batch = self.outbox.batch()
+        said = end.push(batch)
         self.outbox.acknowledge(said)
         if not self.outbox.unsent:
             self._since = None
-        self._look = SHORTEST_LOOK
-        self._told(said)
+        if said.pushed:
+            self._look = SHORTEST_LOOK
+            self._told(said)
+        if said.pushed < len(batch.entries):
+            self._full_until = time.monotonic() + self._look
+            self._look = min(self._look * 2, LONGEST_LOOK)
 
     def _look_at(self, end: End) -> None:
         before = len(self.outbox)

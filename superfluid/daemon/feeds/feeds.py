@@ -215,8 +215,9 @@ class Feeds:
     # --- data -----------------------------------------------------------------------------------------------------
 
     def push(self, session: int, data: Sequence[str], numbered: Numbered | None = None) -> Pushed:
-        """Take entries in; never waits. What is dropped for them is counted. Those that their sender has `numbered`
-        are not taken in again where the same push was before: the answer is that one's then.
+        """Take entries in; never waits. What is dropped for them is counted. Of those that their sender `numbered`
+        only as many are taken in as there is room for, and none again where the same push was before: the answer is
+        that one's then.
 
         The version in the answer is the one before the batch that will hold them. Raises UnknownSession,
         SessionPurged, ShuttingDown.
@@ -229,9 +230,11 @@ class Feeds:
         senders = self._senders.setdefault(session, Senders())
         accepted = senders.before(numbered) if numbered is not None else None
         if accepted is None:
-            dropped = self._ingesting.push(session, data)
-            accepted = Accepted(len(data), dropped, self._ingesting.backlog(session).total_pushed)
             if numbered is not None:
+                data = data[: self._ingesting.backlog(session).fit(data)]
+            dropped = self._ingesting.push(session, data) if data else 0
+            accepted = Accepted(len(data), dropped, self._ingesting.backlog(session).total_pushed)
+            if numbered is not None and data:
                 senders.keep(numbered, accepted)
         self._use(session)
         backlog = self._ingesting.backlog(session)

@@ -117,7 +117,7 @@ class Ingesting:
         return session in self._feeds and self._feeds[session].batch is not None
 
     def push(self, session: int, entries: Sequence[str]) -> int:
-        """Queue `entries`; how many entries were dropped for it. Raises as `backlog`."""
+        """Queue `entries`; how many were dropped for it. Raises as `backlog`."""
         if session not in self._feeds:
             self._feeds[session] = _Feed(self._empty(session))
         dropped = self._feeds[session].backlog.push(entries)
