@@ -34,7 +34,7 @@ def generation(in_flight, session):
     job = Job(in_flight.next_lane(), session, 2, pack([1]), GenParams(), offset=0, limit=1, arrived=0.0)
     made = Generation(job, Channels().splitter(lambda token: b"x"), Metrics(), ends=False)
     in_flight.add(made)
-    made.draw(7)
+    made.draw([7])
     return made
 
 
