@@ -23,6 +23,7 @@ from typer.main import get_command
 from superfluid import __version__
 from superfluid_cli.app import app
 from superfluid_cli.exits import Exit
+from superfluid_cli.lazy import summary
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = "superfluid"
@@ -79,12 +80,12 @@ def pages() -> Iterator[tuple[str, str]]:
 def _page(called: str, command: Any, ctx: typer.Context, others: list[str]) -> str:
     """One page; the commands of a group have their own sections in it, those of the program their own pages."""
     name = called.replace(" ", "-")
-    summary = _summary(command.help).removesuffix(".")
+    about = summary(command.help).removesuffix(".")
     lines = [
         ".\\\" Written by man/generate.py; change the program's own help instead.",
         f'.TH {_quoted(name.upper())} 1 "" {_quoted(f"{PROGRAM} {__version__}")} "User Commands"',
         ".SH NAME",
-        f"{_text(name)} \\- {_text(summary[:1].lower() + summary[1:])}",
+        f"{_text(name)} \\- {_text(about[:1].lower() + about[1:])}",
         ".SH SYNOPSIS",
         *_synopsis(called, command, ctx),
         ".SH DESCRIPTION",
@@ -95,7 +96,7 @@ def _page(called: str, command: Any, ctx: typer.Context, others: list[str]) -> s
     below = list(_commands(command, ctx))
     if called == PROGRAM:
         listed = [(f"{word} {' '.join(_usage(it, at))}".strip(), it.help) for word, it, at in below]
-        lines += _listed(".SH COMMANDS", [(usage, _summary(help_)) for usage, help_ in listed])
+        lines += _listed(".SH COMMANDS", [(usage, summary(help_)) for usage, help_ in listed])
     elif below:
         lines.append(".SH COMMANDS")
         for word, it, at in _leaves(below):
@@ -180,13 +181,6 @@ def _listed(heading: str, records: list[tuple[str, str]]) -> list[str]:
     for name, about in records:
         lines += [".TP", f"\\fB{_text(name)}\\fR", _text(about) or "\\&"]
     return lines
-
-
-def _summary(help_: str | None) -> str:
-    """The first sentence of a help text."""
-    words = " ".join((help_ or "").split())
-    first, stop, _ = words.partition(". ")
-    return first + stop.strip()
 
 
 # --- files --------------------------------------------------------------------------------------------------------

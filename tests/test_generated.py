@@ -80,6 +80,17 @@ def test_nothing_leaks_into_roff(files):
             assert {line.split()[0] for line in page.splitlines() if line.startswith(".")} <= known, path
 
 
+def test_nobody_has_to_guess_how_a_summary_ends():
+    help_ = [sys.executable, "-m", "superfluid_cli", "session", "--help"]
+    shown = subprocess.run(
+        help_, env=os.environ | {"COLUMNS": "60"}, capture_output=True, text=True, timeout=DEADLINE
+    )
+    assert "..." not in shown.stdout.replace("[ARGS]...", "")
+    assert "Print a session's events from event N on, then new ones as they are committed, until Ctrl-C." in " ".join(
+        shown.stdout.split()
+    )
+
+
 def test_groff_has_no_complaint(files):
     groff = shutil.which("groff")
     pages = [ROOT / path for path in files if path.suffix == ".1" and groff is not None]

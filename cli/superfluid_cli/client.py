@@ -239,4 +239,6 @@ def _no_daemon(path: Path, fault: OSError) -> str:
     if isinstance(fault, FileNotFoundError | ConnectionRefusedError):
         return f"no daemon at {path}; start one with `superfluid serve`"
     reason = fault.strerror or str(fault) or type(fault).__name__
+    if isinstance(fault, PermissionError):
+        return f"cannot reach a daemon at {path}: {reason}; only the user who started it can use it"
     return f"cannot reach a daemon at {path}: {reason}; start one with `superfluid serve`"

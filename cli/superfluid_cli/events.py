@@ -10,6 +10,7 @@ from typing import Any
 from superfluid.protocol import records
 from superfluid.protocol.codes import Channel, Role
 from superfluid_cli import terminal, values
+from superfluid_cli.counting import counted
 from superfluid_cli.reply import ending
 
 _TEXTS = ("text", "content", "raw", "payload", "note", "arguments", "reason", "query", "value")
@@ -24,15 +25,16 @@ def detail(body: Any) -> str:
         if field.name in _TEXTS:
             continue
         if field.name == "span":
-            parts.append(f"{len(value)} tokens")
+            parts.append(counted(len(value), "token"))
         elif field.name == "head":
-            parts.append(f"{len(value)} tokens of framing")
+            parts.append(f"{counted(len(value), 'token')} of framing")
         elif field.name == "entries":
-            parts.append(f"{len(value)} entries, {sum(len(entry.span) for entry in value)} tokens")
+            parts.append(counted(len(value), "entry", "entries"))
+            parts.append(counted(sum(len(entry.span) for entry in value), "token"))
         elif field.name == "confidence":
             parts.append(f"confidence {value:.3f}")
         elif field.name in ("prefix", "edits"):
-            parts.append(f"{len(value)} {'events' if field.name == 'prefix' else 'edits'}")
+            parts.append(counted(len(value), "event" if field.name == "prefix" else "edit"))
         elif field.name == "role":
             parts.append(_name(Role, value))
         elif field.name == "channel":

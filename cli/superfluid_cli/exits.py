@@ -35,6 +35,10 @@ class NoDaemon(CliError):
     code = Exit.NO_DAEMON
 
 
+class OutputFailed(CliError):
+    """Stdout does not take what is written to it."""
+
+
 class ConnectionBroken(CliError):
     """The daemon went away, or said something that is no reply, in the middle of a conversation."""
 

@@ -40,7 +40,11 @@ KvType = Annotated[
 ]
 Park = Annotated[
     bool,
-    option("--park/--no-park", help="Keep KV of sessions that do not run on disk too, so that a restart is warm."),
+    option(
+        "--park/--no-park",
+        help="Keep KV of sessions that do not run on disk too, so that a restart is warm.",
+        default="no-park",
+    ),
 ]
 ParkDir = Annotated[
     Path | None,
@@ -92,7 +96,11 @@ MaxQueue = Annotated[
 ]
 OsPressure = Annotated[
     bool,
-    option("--os-pressure/--no-os-pressure", help="Let KV in host memory give way while the machine runs short."),
+    option(
+        "--os-pressure/--no-os-pressure",
+        help="Let KV in host memory give way while the machine runs short.",
+        default="os-pressure",
+    ),
 ]
 PressureHigh = Annotated[
     int,

@@ -59,11 +59,21 @@ def _parsed(param: Any) -> Any:
         param._runtime_param = _Parsed(descriptor.parameter_info, descriptor.annotation)
     if isinstance(param, TyperArgument):
         param.display_type_rich = _no_type  # type: ignore[method-assign]
+        param._usage_display_name = lambda: _usage_name(param)  # type: ignore[method-assign]
+    if isinstance(param, TyperOption) and isinstance(param.show_default, str):
+        said = param.show_default
+        param._get_default_string = lambda **_: said  # type: ignore[method-assign]
     return param
 
 
 def _no_type(ctx: Any) -> None:
     return None
+
+
+def _usage_name(param: TyperArgument) -> str:
+    """`ID` for what has to be there, where Typer writes `{ID}`."""
+    name = param.display_name_raw
+    return (name if param.required else f"[{name}]") + ("..." if param.nargs != 1 else "")
 
 
 class Command(TyperCommand):
@@ -89,10 +99,23 @@ class LazyGroup(TyperGroup):
             self.commands[cmd_name] = _load(cmd_name, self.table[cmd_name])
         return self.commands.get(cmd_name)
 
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        """The first sentence of each command, whole: Typer would cut it where the line ends."""
+        known = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary(command.help)) for name, command in known if not command.hidden])
+
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
         if not args[0].startswith("-") and args[0] not in self.table:
             ctx.fail(f"no command {args[0]!r}{suggestion(args[0], list(self.table))}")
         return super().resolve_command(ctx, args)
+
+
+def summary(help_text: str | None) -> str:
+    """The first sentence of a help text."""
+    words = " ".join((help_text or "").split())
+    first, stop, _ = words.partition(". ")
+    return first + stop.strip()
 
 
 def suggestion(word: str, known: list[str]) -> str:

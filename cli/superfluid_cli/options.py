@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from superfluid_cli import places, values
+from superfluid_cli.exits import CliError
+
+COMPLETING = 1.0
+"""Seconds that a shell which completes a line waits for a daemon."""
 
 if TYPE_CHECKING:
     from superfluid_cli.client import Client
@@ -25,8 +29,28 @@ Socket = Annotated[
         help="The daemon's socket. Default: superfluid.sock in $SUPERFLUID_HOME, which is ~/.superfluid by default.",
     ),
 ]
+
+
+def known_sessions(ctx: typer.Context, incomplete: str) -> list[str]:
+    """What a shell may put where a session is wanted: ids and names that begin so, none without a daemon."""
+    from superfluid.protocol import requests, responses
+
+    try:
+        given = ctx.params.get("socket")
+        with connect(values.socket_path(given) if isinstance(given, str) else given, COMPLETING) as client:
+            ids = client.ask(requests.Sessions(include_archived=False), responses.SessionList).sessions
+            names = client.ask(requests.Names(), responses.Names).names
+    except (CliError, ValueError):
+        return []
+    words = [name for _, name in names] + [str(entry.id) for entry in ids]
+    return [word for word in words if word.startswith(incomplete)]
+
+
 Session = Annotated[
-    values.IdOrName, typer.Argument(metavar="ID", parser=values.session_ref, help="The session's id or name.")
+    values.IdOrName,
+    typer.Argument(
+        metavar="ID", parser=values.session_ref, help="The session's id or name.", autocompletion=known_sessions
+    ),
 ]
 CallId = Annotated[
     int, typer.Argument(metavar="CALL", parser=values.call_id, help="The call's id, which is its event's.")

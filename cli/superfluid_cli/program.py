@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Any, NoReturn
 
@@ -12,7 +13,7 @@ from typer.main import get_command
 
 from superfluid_cli import terminal
 from superfluid_cli.app import app
-from superfluid_cli.exits import CliError, Exit
+from superfluid_cli.exits import CliError, Exit, OutputFailed
 
 _PROGRAM = "superfluid"
 _COMPLETING = "_SUPERFLUID_COMPLETE"
@@ -30,6 +31,8 @@ def run(arguments: list[str]) -> int:
         _drop_output()
         return Exit.PIPE
     except CliError as fault:
+        if isinstance(fault, OutputFailed):
+            _drop_output()
         terminal.complain(str(fault))
         return fault.code
     except KeyboardInterrupt:
@@ -77,9 +80,19 @@ def _usage(fault: TyperException) -> str:
     close = getattr(fault, "possibilities", None)
     if close:
         message = f"{fault.message}; did you mean {' or '.join(close)}?"
+    if message.startswith("Got unexpected extra argument"):
+        message += "; a text with spaces stands in quotes"
     ctx = getattr(fault, "ctx", None)
+    if ctx is not None and _typed(ctx, getattr(fault, "param", None)):
+        message = re.sub(r" \(env var: '\w+'\)", "", message, count=1)
     where = f" (see `{ctx.command_path} --help`)" if ctx is not None else ""
     return message[:1].lower() + message[1:] + where
+
+
+def _typed(ctx: Any, param: Any) -> bool:
+    """Whether a parameter stood on the command line: its environment variable is then beside the point."""
+    source = ctx.get_parameter_source(param.name) if param is not None else None
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _reason(fault: OSError) -> str:

@@ -8,6 +8,7 @@ from superfluid.protocol import records, responses
 from superfluid.protocol.codes import Channel, Finish
 from superfluid_cli import terminal
 from superfluid_cli.client import Client
+from superfluid_cli.counting import counted
 from superfluid_cli.exits import Exit
 from superfluid_cli.interrupt import StopsReply
 
@@ -84,7 +85,7 @@ class _Screen:
 
     def summary(self, reply: responses.Generated) -> None:
         if self._watched:
-            text = f"{reply.tokens_generated} tokens, {reply.warm_prefix} warm, {ending(reply.finish)}"
+            text = f"{counted(reply.tokens_generated, 'token')}, {reply.warm_prefix} warm, {ending(reply.finish)}"
             terminal.note(terminal.dim(text, sys.stderr))
 
     def _end_thought(self) -> None:

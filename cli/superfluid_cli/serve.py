@@ -222,7 +222,7 @@ def serve(
         "completion_deadline_ms": completion_deadline_ms,
         "keep_requests": keep_requests,
         "drain_timeout": drain_timeout,
-        "log_file": log_file,
+        "log_file": log_file and log_file.absolute(),
         "log_filter": level or "info",
         "http": listener if _wants_http(ctx, http is not None, no_http) else None,
         "web": browser,

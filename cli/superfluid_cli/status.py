@@ -6,6 +6,7 @@ import sys
 
 from superfluid.protocol import requests, responses
 from superfluid_cli import options, tables, terminal, values
+from superfluid_cli.counting import counted
 from superfluid_cli.progress import devices
 
 PATIENCE = 10.0
@@ -71,10 +72,6 @@ def lanes(report: responses.StatusReport) -> list[tuple[str, ...]]:
         )
         for lane in report.running
     ]
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def period(seconds: int) -> str:

@@ -26,8 +26,8 @@ def console() -> Console:
     )
 
 
-def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], flexible: str = "") -> None:
-    """Print `rows`; `flexible` names the column that gives way where the terminal is narrow."""
+def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], flexible: Sequence[str] = ()) -> None:
+    """Print `rows`; `flexible` names the columns that give way where the terminal is narrow."""
     if not terminal.on_terminal(sys.stdout):
         terminal.lines(["\t".join(terminal.shown(cell) for cell in row) for row in rows])
         return
@@ -42,23 +42,26 @@ def show_facts(facts: Sequence[tuple[str, str]]) -> None:
     console().print(rich_facts(facts))
 
 
-def rich_table(headings: Sequence[str], rows: Sequence[Sequence[str]], flexible: str = "") -> Table:
-    """`rows` for a terminal; columns of numbers stand to the right."""
+def rich_table(headings: Sequence[str], rows: Sequence[Sequence[str]], flexible: Sequence[str] = ()) -> Table:
+    """`rows` for a terminal; columns of numbers stand to the right. What is not `flexible` is never cut."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     numeric = [all(row[place].isdigit() or not row[place] for row in rows) for place in range(len(headings))]
-    for heading, number in zip(headings, numeric, strict=True):
+    cells = [[Text(terminal.shown(cell)) for cell in row] for row in rows]
+    for place, (heading, number) in enumerate(zip(headings, numeric, strict=True)):
+        gives_way = heading in flexible
         table.add_column(
             heading,
             justify="right" if number and rows else "left",
-            no_wrap=heading != flexible,
-            overflow="fold" if heading == flexible else "ellipsis",
+            no_wrap=not gives_way,
+            overflow="fold",
+            min_width=len(heading) if gives_way else max(len(heading), *(row[place].cell_len for row in cells), 0),
         )
-    for row in rows:
-        table.add_row(*(Text(terminal.shown(cell)) for cell in row))
+    for row in cells:
+        table.add_row(*row)
     return table
 
 

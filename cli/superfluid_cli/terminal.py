@@ -10,7 +10,7 @@ import re
 import sys
 from typing import TextIO
 
-from superfluid_cli.exits import CliError
+from superfluid_cli.exits import OutputFailed
 
 # C0 without tab and newline, DEL, C1, and the characters that turn the writing direction round.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -53,11 +53,16 @@ def dim(text: str, stream: TextIO | None) -> str:
 
 
 def write(text: str) -> None:
-    """Put `text` on stdout at once. Raises CliError where stdout is closed."""
+    """Put `text` on stdout at once. Raises OutputFailed where it is not taken, BrokenPipeError where nobody reads."""
     if sys.stdout is None:
-        raise CliError("stdout is closed")
-    sys.stdout.write(text)
-    sys.stdout.flush()
+        raise OutputFailed("stdout is closed")
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as fault:
+        raise OutputFailed(f"stdout cannot be written: {fault.strerror or fault}") from None
 
 
 def line(text: str) -> None:

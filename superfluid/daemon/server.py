@@ -282,7 +282,7 @@ def _checked_levels(config: ServeConfig) -> dict[str, int]:
 
 def _find_model(name: str | None) -> ModelFile:
     try:
-        return inspect(locate(name))
+        return inspect(locate(name).absolute())
     except ModelError as fault:
         raise StartError(str(fault)) from fault
 

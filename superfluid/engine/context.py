@@ -28,7 +28,10 @@ _OFFLOADED = re.compile(r"offloaded (\d+)/\d+ layers")
 _SWA_FULL = False
 _PARTLY_ROTATED = frozenset({"afmoe", "cohere2", "exaone-moe", "exaone4", "llama4", "smollm3"})
 """Architectures with layers that take no notice of positions."""
-_NOT_ENOUGH = "not enough memory for the KV of {sequences} sequences of {context} tokens, {bytes} bytes{why}"
+_NOT_ENOUGH = (
+    "not enough memory for the KV of {sequences} sequences of {context} tokens, {gib:,.1f} GiB{why}; "
+    "a smaller --max-context or --max-batch needs less"
+)
 
 _LOG: Final = LineLog()
 
@@ -72,7 +75,7 @@ def make_context(load: Load, threads: int, model: Any) -> Any:
     needed = _attention_bytes(model, kind) * context * sequences
     if needed > psutil.virtual_memory().total and not gpus():
         # An overcommitting kernel would grant it now and kill the worker when it is written to.
-        raise LoadError(_NOT_ENOUGH.format(sequences=sequences, context=context, bytes=needed, why=""))
+        raise LoadError(_NOT_ENOUGH.format(sequences=sequences, context=context, gib=needed / (1 << 30), why=""))
     params = c.llama_context_default_params()
     params.n_ctx = context * sequences
     params.n_seq_max = sequences
@@ -94,7 +97,9 @@ def make_context(load: Load, threads: int, model: Any) -> Any:
             reason = why or "llama.cpp gave no reason"
             raise LoadError(f"KV of this model cannot be stored as {KV_TYPES[load.kv_type]}: {reason}")
         raise LoadError(
-            _NOT_ENOUGH.format(sequences=sequences, context=context, bytes=needed, why=f": {why}" if why else "")
+            _NOT_ENOUGH.format(
+                sequences=sequences, context=context, gib=needed / (1 << 30), why=f": {why}" if why else ""
+            )
         )
     return made
 

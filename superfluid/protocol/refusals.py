@@ -6,7 +6,7 @@ no table of its own, `exit_code` what the command line leaves with. Edges transl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 
@@ -307,8 +307,9 @@ class PermissionPending(Refusal):
     code = "permission_pending"
     status = 409
 
-    def __init__(self, session: int) -> None:
-        super().__init__(f"session {session} has an open permission request; answer it first")
+    def __init__(self, session: int, requests: Iterable[int]) -> None:
+        open_ = ", ".join(map(str, sorted(requests)))
+        super().__init__(f"session {session} has an open permission request; answer {open_} first")
 
 
 class BadBlockKind(Refusal):

@@ -107,7 +107,7 @@ def answer(state: SessionState, request_id: int, granted: bool) -> PermissionRes
 def check_permissions(state: SessionState) -> None:
     """Before Generate. Raises PermissionPending."""
     if state.permissions:
-        raise PermissionPending(state.id)
+        raise PermissionPending(state.id, state.permissions)
 
 
 def lease(call_id: int, lease_ms: int, now_ms: int) -> ToolLease | None:

@@ -32,7 +32,10 @@ class DirectoryLock:
         except BlockingIOError:
             holder = _holder(file.read(4096))
             file.close()
-            raise StoreError(f"{sessions} is in use by another daemon{holder}") from None
+            raise StoreError(
+                f"{sessions} is in use by another daemon{holder}; `superfluid stop` ends it, "
+                "and one beside it needs --sessions, --socket and --http of its own"
+            ) from None
         except OSError as fault:
             file.close()
             raise StoreError(f"{path}: {fault.strerror}") from fault

@@ -107,7 +107,7 @@ def _remove_stale(path: Path) -> None:
                 path.unlink(missing_ok=True)
                 return
             raise
-    raise StartError(f"socket {path} is in use by another daemon; name a different one with --socket")
+    raise StartError(f"socket {path} is in use by another daemon; name another one with --socket")
 
 
 async def _serve_client(stream: trio.SocketStream, cases: UseCases, activity: Activity) -> None:

@@ -47,7 +47,9 @@ def test_edit_replaces_a_message_and_what_follows(cli: Cli, server: FakeServer) 
 )
 def test_edit_of_what_is_no_message(cli: Cli, server: FakeServer, rest: Any, message: str) -> None:
     server.expect(requests.Read(1, 2), responses.Events(rest))
-    assert cli("session", "edit", "1", "2", "new") == Ran(1, "", f"superfluid: {message}\n")
+    ran = cli("session", "edit", "1", "2", "new")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith(f"superfluid: {message}")
 
 
 def test_rebase_sorts_its_edits(cli: Cli, server: FakeServer) -> None:
@@ -73,6 +75,7 @@ def test_rebase_refuses_bad_edits(cli: Cli, server: FakeServer, arguments: tuple
     ran = cli("session", "rebase", "1", *arguments)
     assert ran.code == 2
     assert not arguments or ran.err.startswith((f"superfluid: {arguments[0]}: expected ", "superfluid: the text"))
+    assert "unpack" not in ran.err
 
 
 # --- names and ends -----------------------------------------------------------------------------------------------

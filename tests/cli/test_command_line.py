@@ -102,7 +102,7 @@ def test_version(cli: Cli, word: str) -> None:
         (("session", "flash", "remove", "1", "x"), "invalid value for 'QUERY': expected a whole number from 1"),
         (("session", "read", "-1"), "no such option: -1"),
         (("session", "read", "1.5"), "invalid value for 'ID'"),
-        (("session", "read", "1", "2"), "got unexpected extra argument(s) (2)"),
+        (("session", "read", "1", "2"), "got unexpected extra argument(s) (2); a text with spaces stands in quotes"),
         (("session", "read", "1", "--cursor"), "option '--cursor' requires an argument"),
         (("session", "say", "1", "x", "--max-tokens", "0"), "invalid value for '--max-tokens'"),
         (("session", "new", "--temperature", "hot"), "invalid value for '--temperature': expected a number"),
@@ -127,6 +127,13 @@ def test_bad_words(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(f"superfluid: {message}")
     assert ran.err.count("\n") == 1
+
+
+def test_the_environment_is_named_where_it_is_at_fault(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = cli("serve", "--threads", "0").err
+    assert typed.startswith("superfluid: invalid value for '--threads': expected auto or a whole number")
+    monkeypatch.setenv("SUPERFLUID_THREADS", "0")
+    assert "(env var: 'SUPERFLUID_THREADS')" in cli("serve").err
 
 
 def test_control_characters_in_bad_words_stay_off_the_terminal(cli: Cli) -> None:

@@ -289,7 +289,7 @@ def test_feed(cli: Cli, server: FakeServer) -> None:
     facts = dict(line.split("\t") for line in cli("session", "feed", "7").out.splitlines())
     assert facts["name"] == "feed"
     assert facts["window"] == "512"
-    assert facts["pending"] == "1 entries, 12 bytes"
+    assert facts["pending"] == "1 entry, 12 bytes"
     assert (facts["pushed"], facts["taken"], facts["evicted"], facts["dropped"]) == ("7", "6", "4", "0")
     assert facts["pre_decode"] == "yes, token 11, logit gap 0.500"
 

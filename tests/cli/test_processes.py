@@ -148,7 +148,7 @@ def test_closed_stderr(server: FakeServer, env: Env) -> None:
 def test_output_that_cannot_be_written(server: FakeServer, env: Env, folder: Path) -> None:
     server.expect(requests.Sessions(False), responses.SessionList((summary(1),)))
     ran = shell(f"ulimit -f 0; $SF session list > {folder}/out", env)  # a full disk, as far as a program can tell
-    assert (ran.returncode, ran.stderr) == (1, "superfluid: File too large\n")
+    assert (ran.returncode, ran.stderr) == (1, "superfluid: stdout cannot be written: File too large\n")
 
 
 def test_an_encoding_that_lacks_the_character(server: FakeServer, env: Env) -> None:

@@ -345,7 +345,11 @@ def test_nobody_there(env: Env, socket_path: Path) -> None:
 def test_no_such_session(socket_path: Path, env: Env, disk: Disk) -> None:
     with FakeFeed(socket_path, disk):
         ran = run(["push", "other", "a"], env)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (4, "", "superfluid: no session is named 'other'\n")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (
+        4,
+        "",
+        "superfluid: no session is named 'other'; --create makes it\n",
+    )
 
 
 def test_create(socket_path: Path, env: Env, disk: Disk) -> None:

@@ -188,7 +188,7 @@ def test_what_the_operator_sees_in_a_pipe(cli: Cli, daemon: StandIn) -> None:
         "loading the model",
         "model     tiny",
         "file      /m/tiny.gguf",
-        "devices   CPU, 0 layers on the GPU",
+        "devices   CPU",
         "threads   2",
         "context   2048 tokens a session",
         "lanes     8",

@@ -63,12 +63,21 @@ def test_new_with_system_and_title(cli: Cli, server: FakeServer) -> None:
     assert cli("session", "new", "--system", "Be brief.", "--title=notes") == Ran(0, "3\n", "")
 
 
+def test_new_leaves_nothing_of_what_is_refused(cli: Cli, server: FakeServer) -> None:
+    server.expect(lambda it: isinstance(it, requests.Create), created(3))
+    server.expect(requests.AppendMessage(3, 0, "x"), responses.Err("protocol: not that"))
+    server.expect(requests.Purge(3, 0, PurgeMode.REROOT), responses.Purged((3,)))
+    assert cli("session", "new", "--system", "x") == Ran(1, "", "superfluid: protocol: not that\n")
+
+
 def test_new_says_which_session_is_unfinished(cli: Cli, server: FakeServer) -> None:
     server.expect(lambda it: isinstance(it, requests.Create), created(3))
     server.expect(requests.AppendMessage(3, 0, "x"), responses.Err("io: disk full"))
-    assert cli("session", "new", "--system", "x") == Ran(
-        1, "", "superfluid: session 3 was made, but not all of it: io: disk full\n"
+    server.expect(requests.Purge(3, 0, PurgeMode.REROOT), responses.Err("io: disk full"))
+    said = (
+        "superfluid: session 3 was made, but not all of it: io: disk full; `superfluid session purge 3` removes it\n"
     )
+    assert cli("session", "new", "--system", "x") == Ran(1, "", said)
 
 
 # --- list, tree, show, read ---------------------------------------------------------------------------------------
@@ -152,15 +161,15 @@ def test_read(cli: Cli, server: FakeServer) -> None:
     )
     server.expect(requests.Read(1, 2), responses.Events(log))
     rows = [line.split("\t") for line in cli("session", "read", "1", "--cursor", "2").out.splitlines()]
-    assert rows[0] == ["2", "1700000000002", "Generated", "1 tokens, reasoning, cut at the token limit", "x\\ty"]
+    assert rows[0] == ["2", "1700000000002", "Generated", "1 token, reasoning, cut at the token limit", "x\\ty"]
     assert rows[1] == ["3", "1700000000003", "ToolUse", "name f", '{"a":1}']
     assert rows[2] == ["4", "1700000000004", "EpochBump", "", ""]
     details = [row[3] for row in rows[3:]]
     assert details[0].startswith("parent 1, fork_at 2, temperature 0.5")
-    assert details[0].endswith(", 1 edits")
+    assert details[0].endswith(", 1 edit")
     assert details[1:] == [
         "generation 1, reroot",
-        "purged_parent 1, 1 events",
+        "purged_parent 1, 1 event",
         "0000000000000010",
         "version 1, title t\\n",
         "9, 0 tokens",

@@ -189,13 +189,13 @@ class TestLlamaLoads:
         assert failed.reason != f"{path}: llama.cpp gave no reason"
         assert fresh.leave()[0] == 0
 
-    def test_too_large_a_context_names_the_bytes(self):
+    def test_too_large_a_context_names_the_size(self):
         fresh = Worker()
         failed = fresh.load(context=1 << 30, lanes=3, spare=0)
         assert isinstance(failed, LoadFailed)
         assert "not enough memory" in failed.reason
         # 30 layers of 3 heads of 64, keys and values, two bytes each
-        assert str((1 << 30) * 3 * 30 * 3 * 64 * 2 * 2) in failed.reason
+        assert f"{3 * 30 * 3 * 64 * 2 * 2:,}.0 GiB" in failed.reason
         assert fresh.leave()[0] == 0
 
     def test_the_library_s_log_goes_to_stderr_and_no_tokens_do(self):

@@ -176,7 +176,7 @@ def test_head_tells_what_get_would(wire, path):
 def test_unknown_paths(wire, path, hint):
     wire.send(head("POST", path, "Content-Length: 2") + b"{}")
     message = error(wire.next(), 404, path)["message"]
-    assert message == "there is nothing at this path" + (f"; it is {hint}" if hint else "")
+    assert message == "there is nothing at this path; " + (f"it is {hint}" if hint else "the API is under /v1")
 
 
 def test_a_slash_too_many_and_queries_change_nothing(quick):

@@ -17,6 +17,7 @@ from superfluid.protocol import requests, responses
 from superfluid.protocol.refusals import NameTaken
 from superfluid_cli import http_flags, options, terminal, values
 from superfluid_cli.client import Client
+from superfluid_cli.counting import counted
 from superfluid_cli.exits import CliError, Exit, NoDaemon, ServerSaid, UsageError
 from superfluid_cli.push.ends import End, SocketEnd
 from superfluid_cli.push.lines import LONGEST
@@ -123,26 +124,28 @@ def push(
         pump = Pump(entries, connect, printer.acknowledged, batch_ms / 1000, retry, wait)
         code = _run(pump, stop)
     if entries.too_long:
-        terminal.complain(f"left out {_counted(entries.too_long)} over {LONGEST >> 20} MiB")
+        terminal.complain(f"left out {counted(entries.too_long, 'entry', 'entries')} over {LONGEST >> 20} MiB")
         code = code or Exit.FAILURE
     if pump.outbox.dropped:
-        terminal.complain(f"the session dropped {_counted(pump.outbox.dropped)}, for which there was no room")
+        terminal.complain(
+            f"the session dropped {counted(pump.outbox.dropped, 'entry', 'entries')}, for which there was no room"
+        )
         code = code or Exit.FAILURE
     if entries.begun and stop.asked:
         terminal.note("a last line that had not come to its end was left out")
     undelivered = pump.undelivered()
     if undelivered:
         code = code or Exit.FAILURE
-        terminal.complain(f"{_counted(len(undelivered))} not delivered; they follow on stdout")
+        terminal.complain(f"{counted(len(undelivered), 'entry', 'entries')} not delivered; they follow on stdout")
         printer.undelivered(undelivered)
     elif len(pump.outbox) and wait:
-        terminal.note(f"{_counted(len(pump.outbox))} accepted, but maybe not ingested yet")
+        terminal.note(f"{counted(len(pump.outbox), 'entry', 'entries')} accepted, but maybe not ingested yet")
     if pump.connected_once and not entries.ended:
         terminal.note("the rest of the input was not read")
     if printer.broken:
         raise BrokenPipeError
     if terminal.on_terminal(sys.stderr):
-        terminal.note(terminal.dim(f"{_counted(pump.outbox.acknowledged)} accepted", sys.stderr))
+        terminal.note(terminal.dim(f"{counted(pump.outbox.acknowledged, 'entry', 'entries')} accepted", sys.stderr))
     return code
 
 
@@ -152,10 +155,6 @@ class Making:
 
     window: int | None
     pre_decode: bool
-
-
-def _counted(entries: int) -> str:
-    return "1 entry" if entries == 1 else f"{entries} entries"
 
 
 def _run(pump: Pump, stop: Stop) -> Exit:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from superfluid.protocol import requests, responses
 from superfluid_cli import options
-from superfluid_cli.exits import ConnectionBroken
+from superfluid_cli.exits import ConnectionBroken, Exit, ServerSaid
 from superfluid_cli.push.outbox import Acknowledgement, Batch, Standing
 from superfluid_cli.values import IdOrName
 
@@ -38,6 +38,11 @@ class SocketEnd:
         self._client = options.connect(socket, PATIENCE)
         try:
             self.session = self._client.id_of(session)
+        except ServerSaid as refusal:
+            self._client.close()
+            if refusal.code is not Exit.NO_SESSION:
+                raise
+            raise ServerSaid(f"{refusal}; --create makes it") from None
         except BaseException:
             self._client.close()
             raise

@@ -11,6 +11,7 @@ from superfluid.protocol import requests, responses
 from superfluid.protocol.codes import Finish
 from superfluid.protocol.records import GenParams
 from superfluid_cli import options, terminal, values
+from superfluid_cli.counting import counted
 from superfluid_cli.exits import Exit, UsageError
 from superfluid_cli.interrupt import Alert
 from superfluid_cli.message import message
@@ -108,7 +109,8 @@ def _summary(answer: responses.Answer) -> str:
     elif answer.logit_gap is not None:
         origin = f"decoded ahead, logit gap {answer.logit_gap:.2f}"
     else:
-        origin = f"{answer.completion_tokens} tokens, {answer.cached_tokens} warm, {ending(Finish(answer.finish))}"
+        drawn = counted(answer.completion_tokens, "token")
+        origin = f"{drawn}, {answer.cached_tokens} warm, {ending(Finish(answer.finish))}"
     return f"{origin}, data version {answer.data_version}"
 
 

@@ -96,21 +96,28 @@ def _role_of(rest: tuple[records.Event, ...], session: int, event: int) -> int:
         raise CliError(f"session {session} has no event {event}")
     body = rest[0].body
     if not isinstance(body, records.Message):
-        raise CliError(f"event {event} of session {session} is no message but {type(body).__name__}")
+        raise CliError(
+            f"event {event} of session {session} is no message but {type(body).__name__}; "
+            f"`superfluid session read {session}` lists the messages, `superfluid session rebase` replaces the rest"
+        )
     return body.role
 
 
 def _drop(spec: str) -> records.RebaseEdit:
+    first, colon, end = spec.partition(":")
+    if not colon:
+        raise UsageError(f"--drop: expected A:B, got {spec!r}")
     try:
-        first, end = spec.split(":")
         return records.Drop(*_range(first, end))
     except ValueError as fault:
         raise UsageError(f"--drop: expected A:B, got {spec!r} ({fault})") from None
 
 
 def _replace(spec: str) -> records.RebaseEdit:
+    if spec.count(":") < 3:
+        raise UsageError(f"--replace: expected A:B:ROLE:TEXT, got {spec!r}")
+    first, end, role, text = spec.split(":", 3)
     try:
-        first, end, role, text = spec.split(":", 3)
         return records.Replace(*_range(first, end), values.role(role), message(text, None))
     except ValueError as fault:
         raise UsageError(f"--replace: expected A:B:ROLE:TEXT, got {spec!r} ({fault})") from None

@@ -23,7 +23,12 @@ _PROMPT = "> "
 def chat(
     session: Annotated[
         values.IdOrName | None,
-        typer.Argument(metavar="ID", parser=values.session_ref, help="The session. Default: a new one."),
+        typer.Argument(
+            metavar="ID",
+            parser=values.session_ref,
+            help="The session. Default: a new one.",
+            autocompletion=options.known_sessions,
+        ),
     ] = None,
     system: System = None,
     max_tokens: options.MaxTokens = 1024,

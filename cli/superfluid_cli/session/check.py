@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from superfluid_cli import places, terminal, values
+from superfluid_cli.counting import counted
 from superfluid_cli.exits import CliError, Exit
-from superfluid_cli.status import counted
 
 Sessions = Annotated[
     Path | None,

@@ -9,6 +9,7 @@ import typer
 from superfluid.protocol import requests, responses
 from superfluid.protocol.feed_responses import FeedReport
 from superfluid_cli import events, options, tables, terminal, values
+from superfluid_cli.counting import counted
 
 Window = Annotated[
     int | None,
@@ -82,7 +83,7 @@ def _facts(it: FeedReport) -> list[tuple[str, str]]:
         ("data_version", str(it.data_version)),
         ("window", "" if it.window is None else str(it.window)),
         ("frozen_end", "" if it.frozen_end is None else str(it.frozen_end)),
-        ("pending", f"{it.pending} entries, {it.pending_bytes} bytes"),
+        ("pending", f"{counted(it.pending, 'entry', 'entries')}, {counted(it.pending_bytes, 'byte')}"),
         ("pushed", str(it.total_pushed)),
         ("taken", str(it.taken)),
         ("dropped", str(it.total_dropped)),

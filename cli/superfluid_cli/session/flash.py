@@ -76,7 +76,7 @@ def list_queries(session: options.Session, json: options.Json = False, socket: o
     if json:
         terminal.lines([_json(entry) for entry in entries])
     else:
-        tables.show_table(_HEADINGS, [_row(entry) for entry in entries], flexible="answer")
+        tables.show_table(_HEADINGS, [_row(entry) for entry in entries], flexible=("query", "answer"))
 
 
 def remove(session: options.Session, query: Id, socket: options.Socket = None) -> None:

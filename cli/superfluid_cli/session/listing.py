@@ -24,7 +24,9 @@ def list_sessions(
     if json:
         terminal.lines([_json(entry, names.get(entry.id)) for entry in sessions])
     else:
-        tables.show_table(_HEADINGS, [_row(entry, names.get(entry.id, "")) for entry in sessions], flexible="title")
+        tables.show_table(
+            _HEADINGS, [_row(entry, names.get(entry.id, "")) for entry in sessions], flexible=("title", "name")
+        )
 
 
 def _json(entry: responses.SessionSummary, name: str | None) -> str:

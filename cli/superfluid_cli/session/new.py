@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from superfluid.protocol import requests, responses
-from superfluid.protocol.codes import Role
+from superfluid.protocol.codes import PurgeMode, Role
 from superfluid.protocol.records import GenParams
 from superfluid_cli import options, terminal
 from superfluid_cli.client import Client
-from superfluid_cli.exits import CliError, UsageError
+from superfluid_cli.exits import CliError, ServerSaid, UsageError
 from superfluid_cli.message import given, message
 from superfluid_cli.session import sampling
 
@@ -68,7 +68,7 @@ def create(
     title: str | None = None,
     tools: tuple[str, ...] = (),
 ) -> int:
-    """A new session's id. A failure after it exists says which one it is."""
+    """A new session's id. Where the daemon refuses the rest of it, the session is purged again."""
     session = client.ask(requests.Create(None, params), responses.Created).session
     try:
         if tools:
@@ -78,7 +78,20 @@ def create(
         if title is not None:
             client.ask(requests.SetMeta(session, 0, title, None), responses.Meta)
     except CliError as fault:
-        problem = CliError(f"session {session} was made, but not all of it: {fault}")
+        if isinstance(fault, ServerSaid) and _taken_back(client, session):
+            raise
+        problem = CliError(
+            f"session {session} was made, but not all of it: {fault}; `superfluid session purge {session}` removes it"
+        )
         problem.code = fault.code
         raise problem from None
     return session
+
+
+def _taken_back(client: Client, session: int) -> bool:
+    """Purge a session that was made a moment ago. False where that fails too."""
+    try:
+        client.ask(requests.Purge(session, 0, PurgeMode.REROOT), responses.Purged)
+    except CliError:
+        return False
+    return True

@@ -10,6 +10,7 @@ from superfluid.protocol import responses
 from superfluid.protocol.feed_responses import Connected, DataUpdated, FeedNews, FlashReady
 from superfluid_cli import options, terminal
 from superfluid_cli.client import Client
+from superfluid_cli.counting import counted
 from superfluid_cli.events import why_over
 from superfluid_cli.interrupt import Alert
 from superfluid_cli.values import IdOrName
@@ -63,8 +64,12 @@ def _told(news: FeedNews, json: bool) -> str:
 def _in_words(news: FeedNews) -> str:
     match news:
         case Connected():
-            return f"connected: data version {news.data_version}, {news.flash_queries} flash queries"
+            queries = counted(news.flash_queries, "flash query", "flash queries")
+            return f"connected: data version {news.data_version}, {queries}"
         case DataUpdated():
-            return f"data version {news.data_version}: {news.tokens} tokens, {news.pending} entries pending"
+            return (
+                f"data version {news.data_version}: {counted(news.tokens, 'token')}, "
+                f"{counted(news.pending, 'entry', 'entries')} pending"
+            )
         case FlashReady():
             return f"flash {news.id} ({terminal.shown(news.query)}): {terminal.shown(news.value)}"

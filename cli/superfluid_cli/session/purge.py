@@ -10,6 +10,7 @@ import typer
 from superfluid.protocol import requests, responses
 from superfluid.protocol.codes import PurgeMode
 from superfluid_cli import options, terminal
+from superfluid_cli.counting import counted
 from superfluid_cli.exits import Exit, UsageError
 
 
@@ -41,5 +42,5 @@ def purge(
 def _agreed(known: responses.SessionSummary, cascade: bool) -> bool:
     title = f" ({terminal.shown(known.title)})" if known.title else ""
     more = " and everything forked from it" if cascade else ""
-    terminal.note(f"Purge session {known.id}{title}{more} for good? It has {known.events} events. [y/N]")
+    terminal.note(f"Purge session {known.id}{title}{more} for good? It has {counted(known.events, 'event')}. [y/N]")
     return sys.stdin.readline().strip().lower() in ("y", "yes")

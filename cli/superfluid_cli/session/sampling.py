@@ -13,21 +13,41 @@ from superfluid_cli.exits import UsageError
 
 Temperature = Annotated[
     float | None,
-    typer.Option("--temperature", metavar="F", parser=values.fraction(0, 100), help="0 is greedy. Default: 0.7."),
+    typer.Option(
+        "--temperature",
+        metavar="F",
+        parser=values.fraction(0, 100),
+        help="How freely to draw; 0 always takes the likeliest token. Default: 0.7.",
+    ),
 ]
 TopP = Annotated[
-    float, typer.Option("--top-p", metavar="F", parser=values.fraction(0, 1), help="Nucleus.", show_default=True)
+    float,
+    typer.Option(
+        "--top-p",
+        metavar="F",
+        parser=values.fraction(0, 1),
+        help="Draw from the likeliest tokens that reach F together.",
+        show_default=True,
+    ),
 ]
 MinP = Annotated[
     float,
     typer.Option(
-        "--min-p", metavar="F", parser=values.fraction(0, 1), help="Least share of the best.", show_default=True
+        "--min-p",
+        metavar="F",
+        parser=values.fraction(0, 1),
+        help="Leave out tokens less likely than F times the likeliest.",
+        show_default=True,
     ),
 ]
 TopK = Annotated[
     int,
     typer.Option(
-        "--top-k", metavar="N", parser=values.whole(0, (1 << 31) - 1), help="Best N; 0 is all.", show_default=True
+        "--top-k",
+        metavar="N",
+        parser=values.whole(0, (1 << 31) - 1),
+        help="Draw from the N likeliest tokens; 0 is all.",
+        show_default=True,
     ),
 ]
 Greedy = Annotated[bool, typer.Option("--greedy", help="The same as --temperature 0.")]

@@ -24,7 +24,9 @@ def say(
         try:
             return stream_reply(client, id_, max_tokens)
         except ServerSaid:
-            terminal.note(f"the message is kept as event {kept}; `session trim {session} --to {kept}` leaves it out")
+            terminal.note(
+                f"the message is kept as event {kept}; `superfluid session trim {session} --to {kept}` leaves it out"
+            )
             raise
 
 

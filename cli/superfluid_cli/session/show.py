@@ -64,8 +64,8 @@ def _yes(value: bool) -> str:
 def _tier(tier: responses.Tier) -> str:
     match tier:
         case responses.Resident():
-            return "resident"
+            return "resident: generating"
         case responses.Parked(covered=covered):
             return f"parked, {covered} tokens"
         case responses.Cold():
-            return "cold"
+            return "cold: neither generating nor parked on disk"

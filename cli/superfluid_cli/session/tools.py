@@ -29,7 +29,7 @@ def tools(session: options.Session, json: options.Json = False, socket: options.
     if json:
         _print_json([{"call_id": call, "name": name, "arguments": arguments} for call, name, arguments in calls])
     else:
-        tables.show_table(_OPEN, [(str(call), name, text) for call, name, text in calls], flexible="arguments")
+        tables.show_table(_OPEN, [(str(call), name, text) for call, name, text in calls], flexible=("arguments",))
 
 
 def ledger(session: options.Session, json: options.Json = False, socket: options.Socket = None) -> None:
@@ -42,7 +42,7 @@ def ledger(session: options.Session, json: options.Json = False, socket: options
 
         _print_json([{"call_id": call, **jsonform.to_json(responses.LedgerEntry, entry)} for call, entry in entries])
     else:
-        tables.show_table(_ALL, [_row(call, entry) for call, entry in entries], flexible="arguments")
+        tables.show_table(_ALL, [_row(call, entry) for call, entry in entries], flexible=("arguments",))
 
 
 def result(

@@ -99,7 +99,7 @@ class Turning:
             if self._generating.closing:
                 raise ShuttingDown
             if state.permissions:
-                raise PermissionPending(session)
+                raise PermissionPending(session, state.permissions)
             draught = await self._draught(state, ask.turns)
             after = draught.state
             if (fingerprint := self._model.fingerprint(ask.params)) != state.fingerprint:

@@ -42,7 +42,7 @@ class Paths:
         for near in (PREFIX + path, twice):
             if near != path and self.allowed(near):
                 return ApiError(f"there is nothing at this path; it is {near}", status=404)
-        return ApiError("there is nothing at this path", status=404)
+        return ApiError("there is nothing at this path; the API is under /v1", status=404)
 
     def wrong_method(self, method: str, path: str) -> ApiError:
         allowed = self.allowed(path)

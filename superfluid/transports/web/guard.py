@@ -57,7 +57,8 @@ class Guard:
     def _check_tokens(self, shown: list[str]) -> None:
         if not shown or not self._all_right(shown):
             what = "is not the one of this start" if shown else "is missing"
-            raise Refused(401, f"the token {what}; it is in web-token", {"www-authenticate": "Bearer"})
+            where = "it is in web-token in the sessions directory, and goes into `Authorization: Bearer`"
+            raise Refused(401, f"the token {what}; {where}", {"www-authenticate": "Bearer"})
 
     def _check_origins(self, headers: Headers) -> None:
         if not all(origin in self._origins for origin in headers.getlist("origin")):
