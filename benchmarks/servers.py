@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -25,8 +26,11 @@ class Server:
 
     name: str
     url: str
-    restart: Callable[[], None] | None = None
-    """end it as a service manager would, and start it again on the same files; None where it is not ours to end"""
+    restart: Callable[..., None] | None = None
+    """end it as a service manager would, or with the signal `by`, and start it again on the same files; None where it
+    is not ours to end"""
+    socket: Path | None = None
+    """of superfluid's session API"""
 
 
 @dataclass
@@ -136,18 +140,17 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def superfluid(threads: int, lanes: int, context: int, *extra: str, directory: str | None = None):  # type: ignore[no-untyped-def]
+def superfluid(threads: int, lanes: int, context: int, *extra: str):  # type: ignore[no-untyped-def]
     """A superfluid daemon on the embedded model, with `lanes` lanes of `context` tokens."""
     port = free_port()
     with tempfile.TemporaryDirectory() as own:
-        root = Path(directory or own)
         arguments = [
             *(sys.executable, "-m", "superfluid_cli", "serve"),
-            *("--socket", f"{own}/s", "--sessions", str(root / "sessions")),
+            *("--socket", f"{own}/s", "--sessions", f"{own}/sessions"),
             *("--http", f"127.0.0.1:{port}", "--threads", str(threads)),
             *("--max-batch", str(lanes), "--max-context", str(context), *extra),
         ]
-        with _running(arguments, "superfluid", f"http://127.0.0.1:{port}") as server:
+        with _running(arguments, "superfluid", f"http://127.0.0.1:{port}", Path(own) / "s") as server:
             yield server
 
 
@@ -166,20 +169,20 @@ def llama_server(binary: str, threads: int, lanes: int, context: int):  # type: 
 class _Running:
     """A server process that was started here."""
 
-    def __init__(self, arguments: list[str], name: str, url: str) -> None:
+    def __init__(self, arguments: list[str], name: str, url: str, socket: Path | None) -> None:
         self._arguments = arguments
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        self.server = Server(name, url, self.restart)
+        self.server = Server(name, url, self.restart, socket)
         self._process = self._start()
 
-    def restart(self) -> None:
-        self.end()
+    def restart(self, by: signal.Signals = signal.SIGTERM) -> None:
+        self.end(by)
         self._process = self._start()
 
-    def end(self) -> None:
-        self._process.terminate()
+    def end(self, by: signal.Signals = signal.SIGTERM) -> None:
+        self._process.send_signal(by)
         try:
-            self._process.wait(90)
+            self._process.wait(DEADLINE)
         except subprocess.TimeoutExpired:
             self._process.kill()
 
@@ -197,8 +200,8 @@ class _Running:
 
 
 @contextlib.contextmanager
-def _running(arguments: list[str], name: str, url: str):  # type: ignore[no-untyped-def]
-    running = _Running(arguments, name, url)
+def _running(arguments: list[str], name: str, url: str, socket: Path | None = None):  # type: ignore[no-untyped-def]
+    running = _Running(arguments, name, url, socket)
     try:
         yield running.server
     finally:

@@ -103,31 +103,11 @@ def resend(server: Server, turn: int) -> Figures:
     }
 
 
-def revisit(server: Server, turn: int) -> Figures:
-    """Two hundred conversations of 500 tokens over 8 lanes, visited twice in turn, and again after a restart."""
-    prompts = [words(480, 7000 * turn + place) for place in range(200)]
-
-    def visit() -> tuple[float, float]:
-        replies = checked([chat(server, [user(text)], 4) for text in prompts])
-        warm = statistics.mean(reply.cached / reply.prompt for reply in replies)
-        return statistics.median(reply.first for reply in replies), warm
-
-    first, _ = visit()
-    second, warm = visit()
-    figures = {"first visit s": first, "second visit s": second, "times faster": first / second, "warm part": warm}
-    if server.restart is not None:
-        server.restart()
-        third, warm = visit()
-        figures |= {"after a restart s": third, "times faster after it": first / third, "warm part after it": warm}
-    return figures
-
-
 SCENARIOS: dict[str, Callable[[Server, int], Figures]] = {
     "throughput": throughput,
     "agents": agents,
     "shared": shared,
     "resend": resend,
-    "revisit": revisit,
 }
 
 
@@ -182,13 +162,12 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, default=8)
     parser.add_argument("--context", type=int, default=2048)
     options = parser.parse_args()
-    wanted = options.scenario or [name for name in SCENARIOS if name != "revisit"]
+    wanted = options.scenario or list(SCENARIOS)
     with contextlib.ExitStack() as stack:
         servers = [Server(*pair.split("=", 1)) for pair in options.server]
         shape = (options.threads, options.lanes, options.context)
         if not servers:
-            extra = ["--park", "--kv-host-mb", "8192", "--drain-timeout", "60"] if "revisit" in wanted else []
-            servers.append(stack.enter_context(superfluid(*shape, *extra)))
+            servers.append(stack.enter_context(superfluid(*shape)))
         if options.llama_server:
             servers.append(stack.enter_context(llama_server(options.llama_server, *shape)))
         run(servers, wanted, options.repeat)
