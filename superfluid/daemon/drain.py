@@ -46,7 +46,7 @@ async def drain(
     # What is resident goes to disk in the time that is left, so that the next start is warm.
     left = began + seconds - trio.current_time()
     with trio.move_on_after(max(left, 0)):
-        await room.park(left)
+        await room.orders.park(left)
 
 
 def _leave_at_the_latest(seconds: float) -> None:

@@ -47,7 +47,7 @@ class Pressure:
         self._notice = notice
 
     async def run(self) -> None:
-        full = now = self._room.host_bytes
+        full = now = self._room.orders.host_bytes
         while True:
             await trio.sleep(LOOK_SECONDS)
             used = self._used()
@@ -60,4 +60,4 @@ class Pressure:
                 self._notice("memory is free again: KV may lie in host memory as before")
             self._room.metrics.pressure_events += after < now
             now = after
-            self._room.limit(None if now == full else now)
+            self._room.orders.limit(None if now == full else now)

@@ -12,6 +12,8 @@ from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.generation import Generation
+from superfluid.daemon.mirror import Mirror
+from superfluid.daemon.orders import Orders
 from superfluid.daemon.sessions.pinning import Pinning
 from superfluid.model.channels import Channels
 from superfluid.protocol.records import Created, Event, GenParams
@@ -24,13 +26,23 @@ from superfluid.store.log import SessionLog
 LOAD = Load("m", context=512, lanes=1, spare=1, threads=1, gpu_layers=0, host_bytes=0)
 
 
-class Room(EngineRoom):
-    """An engine room without a worker; `held` is all that it was told to hold."""
+class Told(Orders):
+    """Orders to nobody; `held` is all that was to be held."""
 
-    held: list[tuple[int, ...]]
+    def __init__(self):
+        super().__init__(LOAD, Mirror(), lambda: None)
+        self.held: list[tuple[int, ...]] = []
 
     def hold(self, sessions):
         self.held.append(tuple(sessions))
+
+
+class Room(EngineRoom):
+    """An engine room without a worker."""
+
+    def __init__(self, book, bus):
+        super().__init__(book, bus, LOAD, (), print)
+        self.orders = Told()
 
     def use(self, session):
         """As a generation on it does."""
@@ -59,8 +71,7 @@ class House:
     def open(self):
         log, bus = SessionLog(self.path), Bus()
         book = Book(log, bus, lambda: self.now)
-        room = Room(book, bus, LOAD, (), print)
-        room.held = []
+        room = Room(book, bus)
         try:
             yield book, room, Pinning(book, room)
         finally:
@@ -96,20 +107,20 @@ def test_the_last_touched_come_first(house):
                 for session in (1, 2, 3):
                     await pinning.pin(session, 60_000)
                     await trio.testing.wait_all_tasks_blocked()
-                assert room.held[-1] == (3, 2, 1)
-                told = len(room.held)
+                assert room.orders.held[-1] == (3, 2, 1)
+                told = len(room.orders.held)
                 room.use(3)
                 await trio.testing.wait_all_tasks_blocked()
-                assert len(room.held) == told  # it was the first already
+                assert len(room.orders.held) == told  # it was the first already
                 room.use(1)
                 await trio.testing.wait_all_tasks_blocked()
-                assert room.held[-1] == (1, 3, 2)
+                assert room.orders.held[-1] == (1, 3, 2)
                 await pinning.pin(1, 0)
                 await trio.testing.wait_all_tasks_blocked()
-                assert room.held[-1] == (3, 2)
+                assert room.orders.held[-1] == (3, 2)
                 room.use(1)
                 await trio.testing.wait_all_tasks_blocked()
-                assert room.held[-1] == (3, 2)
+                assert room.orders.held[-1] == (3, 2)
                 with pytest.raises(UnknownSession):
                     await pinning.pin(99, 1)
 
@@ -126,14 +137,14 @@ def test_pins_run_out_and_the_others_are_armed_again(house):
                 house.now += 6_000
                 await pinning.pin(3, 60_000)
                 await trio.testing.wait_all_tasks_blocked()
-                assert room.held[-1] == (3, 2)
+                assert room.orders.held[-1] == (3, 2)
                 assert room.metrics.pins_expired == 1
         with house.open() as (_, room, pinning):
             async with running(pinning):
-                assert sorted(room.held[-1]) == [2, 3]
+                assert sorted(room.orders.held[-1]) == [2, 3]
         house.now += 60_000
         with house.open() as (_, room, pinning):
             async with running(pinning):
-                assert room.held[-1] == ()
+                assert room.orders.held[-1] == ()
 
     trio.run(talk)

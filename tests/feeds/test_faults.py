@@ -105,7 +105,7 @@ def test_a_worker_that_dies_under_a_session_that_has_outgrown_its_window(tmp_pat
             worker.kill()
 
         async def again() -> bool:
-            return house.room.respawns == 1 and house.room._worker is not None and not house.cases.evaluating._cold
+            return house.room.respawns == 1 and house.room.worker is not None and not house.cases.evaluating._cold
 
         await house.until(again)
         await house.quiet()

@@ -344,8 +344,8 @@ def test_a_worker_that_dies_costs_time_only(tmp_path):
             return any(generation.job.started for generation in house.room.in_flight.all())
 
         await house.until(running)
-        assert house.room._worker is not None
-        house.room._worker.kill()
+        assert house.room.worker is not None
+        house.room.worker.kill()
         state = await house.fresh(session)
         assert all(state.is_fresh(flash) for flash in state.feed.flashes.values())
         assert house.room.respawns == 1
@@ -360,8 +360,8 @@ def test_a_new_worker_computes_feeds_again_before_anybody_asks(tmp_path):
             await house.batch(one, *LINES[:4])
         await house.cases.flashing.add(session, QUERY, 4)
         state = await house.fresh(session)
-        assert house.room._worker is not None
-        house.room._worker.kill()
+        assert house.room.worker is not None
+        house.room.worker.kill()
 
         async def back() -> bool:
             place = house.room.kv.get(session)

@@ -43,7 +43,7 @@ class Idling:
             if self._in_memory(session) and self._book.live(session).pin_deadline_ms <= now
         ]
         if idle:
-            self._room.retire(idle, WRITING)
+            self._room.orders.retire(idle, WRITING)
 
     def _in_memory(self, session: int) -> bool:
         place = self._room.kv.get(session)

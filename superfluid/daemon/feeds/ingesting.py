@@ -349,7 +349,7 @@ class Ingesting:
 
     def _shift(self, session: int, cuts: Cuts) -> None:
         for start, stop in reversed(cuts.ranges):  # from the end, so that the others stay where they are
-            self._room.shift(session, start, stop - start)
+            self._room.orders.shift(session, start, stop - start)
 
     # --- committing -----------------------------------------------------------------------------------------------
 

@@ -103,7 +103,7 @@ class Keeping:
         for target in targets:
             self._bus.end_session(target, "purged")
         await self._end_copies(targets)
-        await self._room.forget(targets)
+        await self._room.orders.forget(targets)
         # Also what a worker left that is gone, or that ran when the daemon was started with other options.
         unparked = await trio.to_thread.run_sync(self._parked.erase, targets)
         if not (erased and unparked):

@@ -53,7 +53,7 @@ class Pinning:
             self._deadlines = {
                 session: at for session, at in self._deadlines.items() if at > now and self._lives(session)
             }
-            self._room.hold(tuple(reversed(self._deadlines)))
+            self._room.orders.hold(tuple(reversed(self._deadlines)))
             seconds = (min(self._deadlines.values()) - now) / 1000 if self._deadlines else float("inf")
             with trio.move_on_after(min(seconds, DAY)):
                 await self._changed.wait()

@@ -1,0 +1,172 @@
+"""The loop that plans ticks, has the worker run them, and hands what they drew to the log.
+
+`plan` -> send the tick -> tokens stream back (provisional) -> `settle` -> commit, deliver. The commit of one tick
+overlaps the next.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import aclosing
+
+import trio
+
+from superfluid.daemon.committing import Committer, Piece
+from superfluid.daemon.metrics import Metrics
+from superfluid.daemon.mirror import Mirror
+from superfluid.daemon.orders import Orders
+from superfluid.daemon.provisional import Provisional
+from superfluid.daemon.worker import Worker, WorkerDied
+from superfluid.protocol.codes import Finish
+from superfluid.protocol.ticks import Drawn, Forgotten, Interrupt, Moved, Outcome, Parked, Tick
+from superfluid.scheduler.planning import begin, plan, settle
+from superfluid.scheduler.schedule import Schedule
+
+_LOG = logging.getLogger("superfluid.ticking")
+
+
+def _one_of(deaths: BaseExceptionGroup[WorkerDied]) -> WorkerDied:
+    """Several tasks notice one death, each in nurseries of its own."""
+    first = deaths.exceptions[0]
+    return _one_of(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+class Ticking:
+    """Runs the ticks of one schedule, with one worker after another."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        orders: Orders,
+        kv: Mirror,
+        committer: Committer,
+        provisional: Provisional,
+        metrics: Metrics,
+    ) -> None:
+        self._schedule = schedule
+        self._orders = orders
+        self._kv = kv
+        self._committer = committer
+        self._provisional = provisional
+        self._metrics = metrics
+        self._work = trio.Event()
+        self._interrupt = trio.Event()
+        self._at_once = trio.Event()
+        self._tick: int | None = None
+        self.threads = 0
+        """compute threads in use at the last tick"""
+        self.worked = False
+        """whether the worker has finished a tick"""
+
+    def wake(self, *, interrupt: bool = False, at_once: bool = False) -> None:
+        """There is something to do: now, where nothing runs; with `interrupt`, after the round in progress; with
+        `at_once`, in it."""
+        if self._tick is not None and at_once:
+            self._at_once.set()
+        if self._tick is not None and (interrupt or at_once):
+            self._interrupt.set()
+        self._work.set()
+
+    async def run(self, worker: Worker) -> None:
+        """Run ticks with this worker until it dies: WorkerDied."""
+        self.worked = False
+        send_pieces, pieces = trio.open_memory_channel[tuple[Piece, ...]](1)
+        send_outcome, outcomes = trio.open_memory_channel[Outcome](1)
+        death: WorkerDied | None = None
+        async with trio.open_nursery() as commits:
+            commits.start_soon(self._committer.run, pieces)
+            # Closing its end lets the committer finish what was settled before the death is told.
+            with send_pieces:
+                try:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(worker.forward_log)
+                        nursery.start_soon(self._listen, worker, send_outcome)
+                        nursery.start_soon(self._loop, worker, outcomes, send_pieces)
+                except* WorkerDied as deaths:
+                    death = _one_of(deaths)
+        self._tick = None
+        if death is not None:
+            raise death
+
+    async def _loop(
+        self,
+        worker: Worker,
+        outcomes: trio.MemoryReceiveChannel[Outcome],
+        pieces: trio.MemorySendChannel[tuple[Piece, ...]],
+    ) -> None:
+        """Orders, then what was cancelled, then a tick; over and over."""
+        while True:
+            self._interrupt, self._at_once = trio.Event(), trio.Event()
+            await self._orders.send(worker)
+            # Handing over may take a while, and more may be cancelled or ordered meanwhile.
+            while cancelled := self._schedule.take_cancelled():
+                await self._hand_over(
+                    pieces, [self._committer.piece(job.lane, Finish.CANCELLED) for job in cancelled]
+                )
+            now = trio.current_time()
+            tick = plan(self._schedule, now)
+            if tick is None:
+                self._work = trio.Event()
+                if not self._orders.waiting:
+                    await self._work.wait()
+                continue
+            begin(self._schedule, tick, now)
+            outcome = await self._execute(worker, tick, outcomes)
+            self._metrics.tick(outcome)
+            self._kv.told(outcome.kv)
+            settled = settle(self._schedule, outcome)
+            await self._hand_over(pieces, [self._committer.settled(one) for one in settled])
+
+    async def _execute(self, worker: Worker, tick: Tick, outcomes: trio.MemoryReceiveChannel[Outcome]) -> Outcome:
+        """Have the worker run a tick, and tell it of interrupts meanwhile."""
+        self._tick = tick.number
+        if self._orders.waiting:
+            self._interrupt.set()
+        await worker.send(tick)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._pass_interrupt, worker, tick.number)
+            outcome = await outcomes.receive()
+            nursery.cancel_scope.cancel()
+        self._tick = None
+        self.worked = True
+        self.threads = outcome.threads
+        return outcome
+
+    async def _pass_interrupt(self, worker: Worker, number: int) -> None:
+        await self._interrupt.wait()
+        at_once = self._at_once.is_set()
+        with trio.CancelScope(shield=True):  # the tick may end now: what was begun is sent whole
+            await self._orders.send(worker)
+            await worker.send(Interrupt(number, at_once))
+        if not at_once:
+            await self._at_once.wait()
+            with trio.CancelScope(shield=True):
+                await worker.send(Interrupt(number, at_once=True))
+
+    async def _hand_over(
+        self, pieces: trio.MemorySendChannel[tuple[Piece, ...]], batch: Sequence[Piece | None]
+    ) -> None:
+        # A generation whose commit failed is gone, its lane perhaps not yet.
+        known = tuple(piece for piece in batch if piece is not None)
+        for piece in known:
+            self._provisional.publish(piece.generation.session, piece.cut.shown)
+        await pieces.send(known)
+
+    async def _listen(self, worker: Worker, outcomes: trio.MemorySendChannel[Outcome]) -> None:
+        async with aclosing(worker.replies()) as replies:
+            async for reply in replies:
+                match reply:
+                    case Drawn(tokens=tokens):
+                        self._provisional.drawn(tokens)
+                    case Outcome():
+                        await outcomes.send(reply)
+                    case Forgotten(ticket=ticket):
+                        self._orders.forgotten(ticket)
+                    case Moved(kv=kv):
+                        self._kv.told(kv)
+                    case Parked(kv=kv):
+                        self._kv.told(kv)
+                        self._orders.parked()
+                    case _:
+                        _LOG.warning("unexpected %s from the worker", type(reply).__name__)
