@@ -104,15 +104,14 @@ class Ticking:
                 await self._hand_over(
                     pieces, [self._committer.piece(job.lane, Finish.CANCELLED) for job in cancelled]
                 )
-            now = trio.current_time()
-            tick = plan(self._schedule, now)
-            if tick is None:
+            planned = plan(self._schedule, trio.current_time())
+            if planned is None:
                 self._work = trio.Event()
                 if not self._orders.waiting:
                     await self._work.wait()
                 continue
-            begin(self._schedule, tick, now)
-            outcome = await self._execute(worker, tick, outcomes)
+            begin(self._schedule, planned)
+            outcome = await self._execute(worker, planned.tick, outcomes)
             self._metrics.tick(outcome)
             self._kv.told(outcome.kv)
             settled = settle(self._schedule, outcome)

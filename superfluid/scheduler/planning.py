@@ -1,4 +1,7 @@
-"""`plan` a tick, `begin` it, `settle` what came of it. `plan` only reads; the other two are the only writers."""
+"""`plan` a tick, `begin` it, `settle` what came of it. `plan` only reads; the other two are the only writers.
+
+A plan is of use until the schedule changes: `begin` takes it with nothing in between.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,17 @@ _LEARN = 0.3
 
 
 @dataclass(frozen=True, slots=True)
+class Plan:
+    """What the next tick is, and who has a lane in it."""
+
+    tick: Tick
+    seated: tuple[int, ...]
+    """lanes, in the order of service; some may sit this tick out"""
+    at: float
+    """when it was made, in seconds on the daemon's clock"""
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """What a tick did to one job: the tokens it drew, in order, and how it stands."""
 
@@ -43,15 +57,15 @@ class Settled:
     gap: float = 0.0
 
 
-def plan(schedule: Schedule, now: float) -> Tick | None:
+def plan(schedule: Schedule, now: float) -> Plan | None:
     """The next tick, None where nobody has anything to do."""
-    seated = choose(schedule, now)
+    seated = _choose(schedule, now)
     number = schedule.ticks + 1
     ticking = _ticking(schedule, seated, number)
     if not ticking and not schedule.leaving:
         return None
     invariant = len(ticking) == 1 and ticking[0].batch_invariant
-    return Tick(
+    tick = Tick(
         number=number,
         rounds=_rounds(ticking),
         chunk=INVARIANT_CHUNK if invariant else _chunk(schedule),
@@ -60,6 +74,7 @@ def plan(schedule: Schedule, now: float) -> Tick | None:
         run=tuple(job.lane for job in ticking),
         ends=tuple(schedule.leaving),
     )
+    return Plan(tick, tuple(job.lane for job in seated), now)
 
 
 def _rounds(ticking: Sequence[Job]) -> int:
@@ -68,7 +83,7 @@ def _rounds(ticking: Sequence[Job]) -> int:
     return PASSING_ROUNDS if all(job.passing for job in ticking) else ROUNDS
 
 
-def choose(schedule: Schedule, now: float) -> list[Job]:
+def _choose(schedule: Schedule, now: float) -> list[Job]:
     """The jobs that have a lane in the next tick, in the order of service.
 
     Best class first, age included; within a class those that run keep their lanes, then first come, first served. A
@@ -140,9 +155,11 @@ def _without_fill(ticking: list[Job], number: int, chunk: int) -> list[Job]:
     return [job for job in ticking if job not in fill]
 
 
-def begin(schedule: Schedule, tick: Tick, now: float) -> None:
-    """The tick was sent: who runs in it has a lane, who ran before and was not seated waits again."""
-    seated = choose(schedule, now)
+def begin(schedule: Schedule, planned: Plan) -> None:
+    """The tick is sent: who runs in it has a lane, who ran before and is not seated waits again."""
+    tick, now = planned.tick, planned.at
+    jobs = {job.lane: job for job in schedule.jobs}
+    seated = [jobs[lane] for lane in planned.seated]
     for job in seated:
         if job.started or job.lane in tick.run:
             schedule.starvation_grants += job.waits_since is not None and job.rank(now) < job.qos

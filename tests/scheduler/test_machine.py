@@ -63,13 +63,14 @@ class Machine(RuleBasedStateMachine):
     def tick(self):
         for gone in self.schedule.take_cancelled():
             self.end(gone.lane)
-        tick = plan(self.schedule, self.now)
-        if tick is None:
+        planned = plan(self.schedule, self.now)
+        if planned is None:
             assert not self.schedule.jobs
             return
+        tick = planned.tick
         assert len(tick.run) <= 3
         assert len(set(tick.run)) == len(tick.run)
-        begin(self.schedule, tick, self.now)
+        begin(self.schedule, planned)
         for settled in settle(self.schedule, self.worker.run(tick)):
             if settled.finish is not Finish.OPEN:
                 self.end(settled.job.lane)

@@ -25,17 +25,17 @@ class Run:
 
     def tick(self):
         before = copy.deepcopy(self.schedule)
-        tick = plan(self.schedule, self.now)
+        planned = plan(self.schedule, self.now)
         assert self.schedule == before, "plan wrote"
-        if tick is None:
+        if planned is None:
             return None
-        begin(self.schedule, tick, self.now)
-        for settled in settle(self.schedule, self.worker.run(tick)):
+        begin(self.schedule, planned)
+        for settled in settle(self.schedule, self.worker.run(planned.tick)):
             if settled.finish is not Finish.OPEN:
                 assert settled.job.lane not in self.ended
                 self.ended[settled.job.lane] = settled
         self.now += 0.25
-        return tick
+        return planned.tick
 
     def to_the_end(self, most=500):
         ticks = []
@@ -258,9 +258,9 @@ def test_the_gap_of_the_first_draw_stays_with_the_job():
 
     run = Run(job(1, limit=100))
     for told, known in ((0.0, 0.0), (2.5, 2.5), (2.5, 2.5), (0.0, 2.5)):
-        tick = plan(run.schedule, run.now)
-        begin(run.schedule, tick, run.now)
-        outcome = run.worker.run(tick)
+        planned = plan(run.schedule, run.now)
+        begin(run.schedule, planned)
+        outcome = run.worker.run(planned.tick)
         (settled,) = settle(run.schedule, replace(outcome, lanes=(replace(outcome.lanes[0], gap=told),)))
         assert (settled.gap, settled.job.gap) == (known, known)
 
@@ -269,13 +269,13 @@ def test_rates_are_learned_and_the_chunk_follows():
     from dataclasses import replace
 
     run = Run(job(1, prompt=5000))
-    tick = plan(run.schedule, 0.0)
-    begin(run.schedule, tick, 0.0)
-    outcome = replace(run.worker.run(tick), prefill_tokens=1000, prefill_us=10_000_000, elapsed_us=10_000_000)
+    planned = plan(run.schedule, 0.0)
+    begin(run.schedule, planned)
+    outcome = replace(run.worker.run(planned.tick), prefill_tokens=1000, prefill_us=10_000_000, elapsed_us=10_000_000)
     for _ in range(30):
         settle(run.schedule, outcome)
     assert run.schedule.prefill_rate == pytest.approx(100, rel=0.05)
-    assert plan(run.schedule, 1.0).chunk == 64
+    assert plan(run.schedule, 1.0).tick.chunk == 64
 
 
 def test_a_long_prompt_does_not_fill_up_the_round_of_a_better_class():

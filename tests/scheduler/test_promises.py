@@ -38,7 +38,7 @@ class Promises(RuleBasedStateMachine):
         self.schedule.submit(newcomer)
         self.jobs[lane] = newcomer
         self.drawn[lane] = []
-        tick = plan(self.schedule, self.now)
+        tick = plan(self.schedule, self.now).tick
         if running and lane in tick.run and not self.cancelled - set(self.ended):
             assert preempts, "it would run in the next tick, so the one under way is to end"
 
@@ -77,14 +77,15 @@ class Promises(RuleBasedStateMachine):
             self.end(lane, Finish.CANCELLED)
 
         before = copy.deepcopy(self.schedule)
-        tick = plan(self.schedule, self.now)
-        assert plan(self.schedule, self.now) == tick
+        planned = plan(self.schedule, self.now)
+        assert plan(self.schedule, self.now) == planned
         assert self.schedule == before, "plan wrote"
 
         under_way = self.schedule.jobs
-        if tick is None:
+        if planned is None:
             assert under_way == ()
             return
+        tick = planned.tick
         ran_before = set(self.schedule.running)
         in_order = sorted(under_way, key=lambda one: (one.qos, one.lane not in ran_before, one.arrived, one.lane))
         seated = in_order[:LANES]
@@ -100,7 +101,7 @@ class Promises(RuleBasedStateMachine):
         assert {start.lane for start in tick.starts} == {lane for lane in tick.run if not self.jobs[lane].started}
         assert not set(tick.ends) & set(tick.run)
 
-        begin(self.schedule, tick, self.now)
+        begin(self.schedule, planned)
         assert set(self.schedule.running) == {*tick.run, *(one.lane for one in held if one.started)}
         if late and tick.run:
             self.cancel_running(tick.run[0])
@@ -154,16 +155,16 @@ class Promises(RuleBasedStateMachine):
 def test_who_waits_behind_a_newcomer_does_not_take_its_lane():
     schedule, worker = Schedule(lanes=3), Worker()
     schedule.submit(job(1, qos=2, limit=100))
-    tick = plan(schedule, 0.0)
-    begin(schedule, tick, 0.0)
-    settle(schedule, worker.run(tick))
+    planned = plan(schedule, 0.0)
+    begin(schedule, planned)
+    settle(schedule, worker.run(planned.tick))
     schedule.submit(job(2, qos=3))
     schedule.submit(job(3, qos=3))
     newcomer = job(4, qos=2)
     assert schedule.preempts(newcomer)
     schedule.submit(newcomer)
     assert schedule.preempts(newcomer)
-    assert plan(schedule, 0.1).run == (1, 4, 2)
+    assert plan(schedule, 0.1).tick.run == (1, 4, 2)
 
 
 Promises.TestCase.settings = settings(max_examples=80, stateful_step_count=40)
