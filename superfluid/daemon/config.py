@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from superfluid.daemon.watchdog import PATIENCE
 from superfluid.protocol.codes import Qos
 
 
@@ -89,6 +90,8 @@ class ServeConfig:
     """most sessions that may have a name at once"""
     keep_requests: float = 0.0
     """seconds that a stateless request stays in the log after its end; 0 logs none, infinity is for ever"""
+    patience: float = PATIENCE
+    """seconds without a sign of life after which a worker that owes something is taken to hang"""
     drain_timeout: float = 60.0
     log_file: Path | None = None
     """None is `<sessions>/logs/serve.log`"""

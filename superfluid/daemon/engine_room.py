@@ -18,6 +18,7 @@ from superfluid.daemon.orders import Orders
 from superfluid.daemon.provisional import Provisional
 from superfluid.daemon.supervision import Supervision
 from superfluid.daemon.ticking import Ticking
+from superfluid.daemon.watchdog import PATIENCE, Watchdog
 from superfluid.daemon.worker import Worker, WorkerDied
 from superfluid.protocol.codes import Finish
 from superfluid.protocol.refusals import GenerationFailed, Refusal
@@ -27,7 +28,7 @@ from superfluid.scheduler.schedule import Schedule
 
 class EngineRoom:
     """Runs the generations of one model. `load` is what every worker is told first; `lease_ms` goes to each tool
-    call."""
+    call; a worker that owes something and is silent for `patience` seconds is taken to hang."""
 
     def __init__(
         self,
@@ -37,6 +38,7 @@ class EngineRoom:
         argv: tuple[str, ...],
         notice: Callable[[str], None],
         lease_ms: int = 0,
+        patience: float = PATIENCE,
     ) -> None:
         self._notice = notice
         self.schedule = Schedule(lanes=load.lanes)
@@ -44,10 +46,11 @@ class EngineRoom:
         self.kv = Mirror()
         self.metrics = Metrics()
         self.orders = Orders(load, self.kv, lambda: self._ticking.wake(interrupt=True))
-        self._supervision = Supervision(argv, load, notice, self._gave_up)
+        watchdog = Watchdog(patience)
+        self._supervision = Supervision(argv, load, watchdog, notice, self._gave_up)
         committer = Committer(book, self.in_flight, self.cancel, self._lost, lease_ms)
         provisional = Provisional(self.in_flight, bus)
-        self._ticking = Ticking(self.schedule, self.orders, self.kv, committer, provisional, self.metrics)
+        self._ticking = Ticking(self.schedule, self.orders, self.kv, committer, provisional, watchdog, self.metrics)
         self.touched: Callable[[int], None] = lambda session: None
         """told of each session that is about to use its KV"""
         self.restarted: list[Callable[[Set[int]], None]] = []

@@ -7,15 +7,17 @@ from contextlib import aclosing
 
 import trio
 
+from superfluid.daemon.watchdog import Watchdog
 from superfluid.daemon.worker import LoadRefused, Worker, WorkerDied
 from superfluid.protocol.ticks import Load, Ready
 
 
-async def load_model(worker: Worker, load: Load, progress: Callable[[int], None]) -> Ready:
+async def load_model(worker: Worker, load: Load, progress: Callable[[int], None], watchdog: Watchdog) -> Ready:
     """The worker's word that it is ready; `progress` is told thousandths. Raises LoadRefused, WorkerDied."""
     end: Ready | LoadRefused | WorkerDied | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(worker.forward_log)
+        nursery.start_soon(watchdog.watch, worker, lambda: True)
         try:
             async with aclosing(worker.load(load)) as steps:
                 async for step in steps:

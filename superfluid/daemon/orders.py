@@ -86,6 +86,11 @@ class Orders:
     # --- what becomes of them -------------------------------------------------------------------------------------
 
     @property
+    def owed(self) -> bool:
+        """Whether somebody waits until the worker has done one. A `park` sets its own end."""
+        return bool(self._tickets)
+
+    @property
     def waiting(self) -> bool:
         """Whether there are some that were not sent."""
         return bool(self._queue)

@@ -126,7 +126,9 @@ async def _run(parts: _Parts) -> None:
     except StoreError as fault:
         raise StartError(f"the session log cannot be read: {fault}") from fault
     _parked_files(parts).reconcile(lambda session: (head := book.heads.any(session)) is not None and not head.purged)
-    room = EngineRoom(book, bus, _load(parts), config.worker_argv, observer.notice, config.tool_lease_ms)
+    room = EngineRoom(
+        book, bus, _load(parts), config.worker_argv, observer.notice, config.tool_lease_ms, config.patience
+    )
     room.schedule.class_lanes = dict(config.class_lanes)
     room.schedule.max_waiting = config.max_queue
     ready = await _load_model(room, stop, observer)

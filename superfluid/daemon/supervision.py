@@ -7,6 +7,7 @@ from collections.abc import Callable
 import trio
 
 from superfluid.daemon.loading import load_model
+from superfluid.daemon.watchdog import Watchdog
 from superfluid.daemon.worker import LoadRefused, Worker, WorkerDied
 from superfluid.protocol.ticks import Load, Ready
 
@@ -22,10 +23,16 @@ class Supervision:
     is started for now."""
 
     def __init__(
-        self, argv: tuple[str, ...], load: Load, notice: Callable[[str], None], gave_up: Callable[[str], None]
+        self,
+        argv: tuple[str, ...],
+        load: Load,
+        watchdog: Watchdog,
+        notice: Callable[[str], None],
+        gave_up: Callable[[str], None],
     ) -> None:
         self._argv = argv
         self._load = load
+        self._watchdog = watchdog
         self._notice = notice
         self._gave_up = gave_up
         self._asked = trio.Event()
@@ -40,7 +47,7 @@ class Supervision:
         """Start a worker and load the model. Raises LoadRefused, WorkerDied; then none is running."""
         worker = Worker.spawn(self._argv)
         try:
-            self.ready = ready = await load_model(worker, self._load, progress)
+            self.ready = ready = await load_model(worker, self._load, progress, self._watchdog)
         except BaseException:
             worker.kill()  # it has nothing to lose, and may be deep in a load
             await worker.stop()

@@ -17,9 +17,10 @@ from superfluid.daemon.metrics import Metrics
 from superfluid.daemon.mirror import Mirror
 from superfluid.daemon.orders import Orders
 from superfluid.daemon.provisional import Provisional
+from superfluid.daemon.watchdog import Watchdog
 from superfluid.daemon.worker import Worker, WorkerDied
 from superfluid.protocol.codes import Finish
-from superfluid.protocol.ticks import Drawn, Forgotten, Interrupt, Moved, Outcome, Parked, Tick
+from superfluid.protocol.ticks import Alive, Drawn, Forgotten, Interrupt, Moved, Outcome, Parked, Tick
 from superfluid.scheduler.planning import begin, plan, settle
 from superfluid.scheduler.schedule import Schedule
 
@@ -42,6 +43,7 @@ class Ticking:
         kv: Mirror,
         committer: Committer,
         provisional: Provisional,
+        watchdog: Watchdog,
         metrics: Metrics,
     ) -> None:
         self._schedule = schedule
@@ -49,6 +51,7 @@ class Ticking:
         self._kv = kv
         self._committer = committer
         self._provisional = provisional
+        self._watchdog = watchdog
         self._metrics = metrics
         self._work = trio.Event()
         self._interrupt = trio.Event()
@@ -81,6 +84,7 @@ class Ticking:
                 try:
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(worker.forward_log)
+                        nursery.start_soon(self._watchdog.watch, worker, lambda: self._owed_by(worker))
                         nursery.start_soon(self._listen, worker, send_outcome)
                         nursery.start_soon(self._loop, worker, outcomes, send_pieces)
                 except* WorkerDied as deaths:
@@ -88,6 +92,10 @@ class Ticking:
         self._tick = None
         if death is not None:
             raise death
+
+    def _owed_by(self, worker: Worker) -> bool:
+        """Whether the worker has something to do, or to take."""
+        return self._tick is not None or self._orders.owed or worker.sending
 
     async def _loop(
         self,
@@ -129,6 +137,7 @@ class Ticking:
             nursery.cancel_scope.cancel()
         self._tick = None
         self.worked = True
+        self._watchdog.tick_ended()
         self.threads = outcome.threads
         return outcome
 
@@ -167,5 +176,7 @@ class Ticking:
                     case Parked(kv=kv):
                         self._kv.told(kv)
                         self._orders.parked()
+                    case Alive():
+                        pass
                     case _:
                         _LOG.warning("unexpected %s from the worker", type(reply).__name__)

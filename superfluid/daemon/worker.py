@@ -20,7 +20,7 @@ import trio
 from superfluid.protocol import postcard
 from superfluid.protocol.errors import DecodeError
 from superfluid.protocol.frames import FrameReader, frame
-from superfluid.protocol.ticks import Load, LoadFailed, Loading, Ready, WorkerReply, WorkerRequest
+from superfluid.protocol.ticks import Alive, Load, LoadFailed, Loading, Ready, WorkerReply, WorkerRequest
 
 _LOG = logging.getLogger("superfluid.engine")
 
@@ -51,6 +51,9 @@ class Worker:
         self._stream = stream
         self._reader = FrameReader()
         self._sending = trio.StrictFIFOLock()
+        self._fate = ""
+        self.heard = 0
+        """how many frames have come from it"""
 
     @classmethod
     def spawn(cls, argv: tuple[str, ...] = ()) -> Worker:
@@ -68,6 +71,11 @@ class Worker:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def sending(self) -> bool:
+        """Whether something waits until the worker takes it."""
+        return self._sending.locked()
+
     async def send(self, request: WorkerRequest) -> None:
         """Send one frame. Raises WorkerDied."""
         data = frame(postcard.encode(WorkerRequest, request))
@@ -82,6 +90,7 @@ class Worker:
         while True:
             try:
                 for payload in self._reader.frames():
+                    self.heard += 1
                     reply: WorkerReply = postcard.decode(WorkerReply, payload)
                     yield reply
                 data = await self._stream.receive_some(1 << 16)
@@ -102,6 +111,8 @@ class Worker:
                 match reply:
                     case Loading(permille=permille):
                         yield permille
+                    case Alive():
+                        pass
                     case Ready():
                         yield reply
                         return
@@ -134,19 +145,33 @@ class Worker:
     def kill(self) -> None:
         self._process.kill()
 
+    async def condemn(self, reason: str) -> None:
+        """Kill it, and have WorkerDied say why. Whoever talks to it hears of that at once, even where the kernel
+        cannot end the process: it may wait for a device for ever."""
+        self._fate = reason
+        self._process.kill()
+        await self._stream.aclose()
+
     async def stop(self) -> None:
-        """Close the socket, wait for the process to leave, kill it where it does not. Shielded from cancellation."""
+        """Close the socket, wait for the process to leave, kill it where it does not, leave it behind where even that
+        does not end it. Shielded from cancellation."""
         with trio.CancelScope(shield=True):
             await self._stream.aclose()
-            deadline = trio.current_time() + STOP_GRACE
+            began = trio.current_time()
             while self._process.poll() is None:
-                if trio.current_time() > deadline:
+                waited = trio.current_time() - began
+                if waited > 2 * STOP_GRACE:
+                    _LOG.error("the engine worker, process %s, cannot be killed and is left behind", self.pid)
+                    break
+                if waited > STOP_GRACE:
                     self._process.kill()
                 await trio.sleep(0.01)
             if self._process.stderr is not None:
                 self._process.stderr.close()
 
     def _obituary(self) -> str:
+        if self._fate:
+            return self._fate
         try:
             code = self._process.wait(timeout=1)  # its socket is closed already, so this does not wait in earnest
         except subprocess.TimeoutExpired:

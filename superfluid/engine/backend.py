@@ -89,7 +89,8 @@ class Backend(Protocol):
 
     def decode(self, batch: Sequence[Stretch], stop: Callable[[], bool] | None = None) -> Decoded:
         """Compute the KV of all stretches, at most one of a sequence, after executing the copies and shifts that
-        wait. `stop` is asked now and then on the way, whether to give up; it may raise. Not while a shift waits."""
+        wait. `stop` is asked now and then on the way, whether to give up; it may raise, and answers no while a
+        shift waits."""
 
     def sampler(self, stages: Recipe, said: Sequence[int]) -> Sampler:
         """A sampler for a lane whose tokens so far end with `said`, at least `sampling.PENALTY_WINDOW` of them

@@ -1,4 +1,4 @@
-"""Gives a decode up in the middle, where the library's backend can."""
+"""Asks in the middle of a decode whether to give it up, where the library's backend can: on processors."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ class FakeModel:
 
     Drawn tokens lie in `low` to `vocabulary - 1`; about one draw in `end_every` is the end token `end` (0: never).
     Each `fail_every`-th decode fails, each `no_room_every`-th finds no room for several sequences; likewise saves
-    and restores. `delay_us` is slept for each row decoded. `load_error` makes the load fail. What `script` has a
-    reply to is answered with that, whatever the sampling.
+    and restores. `delay_us` is slept for each row decoded. Decode number `hangs_on` never returns.
+    `load_error` makes the load fail. What `script` has a reply to is answered with that, whatever the sampling.
     """
 
     vocabulary: int = 49152
@@ -38,6 +38,7 @@ class FakeModel:
     no_room_every: int = 0
     room: int = 0
     delay_us: int = 0
+    hangs_on: int = 0
     save_fails_every: int = 0
     restore_fails_every: int = 0
     load_error: int = 0

@@ -24,6 +24,11 @@ from superfluid.protocol.ticks import Drawn, LaneOutcome, Outcome, Tick
 BREAKABLE = 64
 """Prompt tokens from which on a round may be given up in the middle: a tenth of a second or more on a processor."""
 
+LONG = 0.5
+"""Seconds from which on the round after is taken to be long as well, and is asked for signs of life."""
+LATELY = 10.0
+"""Seconds after which nothing is known of how long a round takes: its weights may have left memory."""
+
 
 class Stop(Protocol):
     def __call__(self, number: int, at_once: bool = False) -> bool:
@@ -51,7 +56,7 @@ class _Tally:
 
 class Rounds:
     """Runs ticks on one backend. `announce` takes what rounds drew; `stop` is asked between rounds, and in long
-    ones, whether the tick is to end. Both may raise, which ends everything."""
+    ones, whether the tick is to end; `alive` is called in long ones. All may raise, which ends everything."""
 
     def __init__(
         self,
@@ -60,6 +65,7 @@ class Rounds:
         governor: Governor,
         announce: Callable[[Drawn], None],
         stop: Stop,
+        alive: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._backend = backend
@@ -67,11 +73,14 @@ class Rounds:
         self._governor = governor
         self._announcing = Announcing(announce, clock)
         self._stop = stop
+        self._alive = alive
         self._clock = clock
         self._lanes: dict[int, Lane] = {}
         self._threads = 0
         self._row_seconds = 0.0
         """what a token took in the last long round; 0 before there was one"""
+        self._ended, self._took = float("-inf"), 0.0
+        """when the last round ended, and what it took"""
         self._gave_up = False
         """whether the last round was given up: the next one is not, or a flood of newcomers would stop all prompts"""
 
@@ -184,10 +193,11 @@ class Rounds:
             self._threads = threads
         began = self._clock()
         drawn: list[tuple[int, int]] = []
-        self._gave_up = not self._compute(shares, drawn, stop=self._breaker(tick, shares, began))
+        self._gave_up = not self._compute(shares, drawn, stop=self._question(tick, shares, began))
+        self._ended = ended = self._clock()
+        self._took = ended - began
         if self._gave_up:
             return True
-        ended = self._clock()
         prompt_rows = sum(len(share.stretch.tokens) for share in shares if len(share.stretch.tokens) > 1)
         rows = sum(len(share.stretch.tokens) for share in shares)
         tally.rounds += 1
@@ -234,14 +244,22 @@ class Rounds:
         slots = ((lane, self._tiers.of_lane(lane.number)) for lane in running if lane.open)
         return int(any(slot is not None and len(lane.tokens) - len(slot.tokens) == 1 for lane, slot in slots))
 
-    def _breaker(self, tick: Tick, shares: Sequence[_Share], began: float) -> Callable[[], bool] | None:
-        """What asks in the middle of a round whether to give it up; None where it had better go on. Past half of what
-        it should take, to finish it costs the newcomer less than what would be lost."""
+    def _question(self, tick: Tick, shares: Sequence[_Share], began: float) -> Callable[[], bool] | None:
+        """What is asked in the middle of a round: it gives a sign of life, and says whether to give the round up.
+        None for one that is over at once, as far as is known: questions would cost it a tenth of its speed.
+
+        Past half of what it should take, to finish it costs the newcomer less than what would be lost."""
         rows = sum(len(share.stretch.tokens) for share in shares)
-        if rows < BREAKABLE or self._gave_up or not self._tiers.breakable:
+        if rows < BREAKABLE and self._took < LONG and began - self._ended < LATELY:
             return None
+        breakable = rows >= BREAKABLE and not self._gave_up and self._tiers.breakable
         half = rows * self._row_seconds / 2 or float("inf")
-        return lambda: self._clock() - began < half and self._stop(tick.number, at_once=True)
+
+        def asked() -> bool:
+            self._alive()
+            return breakable and self._clock() - began < half and self._stop(tick.number, at_once=True)
+
+        return asked
 
     def _compute(
         self,

@@ -16,6 +16,7 @@ from superfluid.engine.logs import say
 from superfluid.engine.neighbours import Neighbours, thread_limit, usable_cores
 from superfluid.engine.parking import Parking
 from superfluid.engine.parks import Parks
+from superfluid.engine.pulse import Pulse
 from superfluid.engine.rounds import Rounds
 from superfluid.engine.sequences import Tiers
 from superfluid.engine.threads import Adaptive, Fixed, Governor
@@ -55,9 +56,9 @@ def serve(channel: Channel, open_backend: Opener, *, check: bool = False) -> Non
     load = channel.next()
     if not isinstance(load, Load):
         raise DecodeError(f"the first request is {type(load).__name__}, not Load")
-    governor = _governor(load.threads)
+    governor, pulse = _governor(load.threads), Pulse(channel.send)
     try:
-        backend = open_backend(load, governor.threads, _Progress(channel))
+        backend = open_backend(load, governor.threads, _Progress(channel, pulse))
     except LoadError as fault:
         channel.poll()  # raises Closed where that is why the load was given up
         channel.send(LoadFailed(str(fault)))
@@ -69,7 +70,7 @@ def serve(channel: Channel, open_backend: Opener, *, check: bool = False) -> Non
         tiers = Tiers(backend, load.host_bytes, load.held_pct, parks)
         parking = None if parks is None else stack.enter_context(closing(Parking(tiers, parks)))
         channel.send(_ready(backend, governor.threads, tiers.changes()))
-        rounds = Rounds(backend, tiers, governor, channel.send, partial(interrupted, channel))
+        rounds = Rounds(backend, tiers, governor, channel.send, partial(interrupted, channel), pulse.beat)
         stack.enter_context(closing(rounds))
         # What is alive now stays so: later collections need not walk it between rounds.
         gc.freeze()
@@ -150,8 +151,9 @@ def interrupted(channel: Channel, number: int, at_once: bool = False) -> bool:
 class _Progress:
     """Tells the daemon how far a load is, in steps, and gives up when the daemon is gone."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, pulse: Pulse) -> None:
         self._channel = channel
+        self._pulse = pulse
         self._told = -_STEP
 
     def __call__(self, done: float) -> bool:
@@ -160,6 +162,7 @@ class _Progress:
             if permille - self._told >= _STEP:
                 self._told = permille
                 self._channel.send(Loading(permille))
+            self._pulse.beat()
             self._channel.poll()
         except Closed:
             return False

@@ -295,4 +295,9 @@ class Moved:
     kv: tuple[KvChange, ...]
 
 
-WorkerReply = Loading | Ready | LoadFailed | Drawn | Outcome | Forgotten | Parked | Moved
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """A sign of life from the middle of something long. It says nothing else, and answers nothing."""
+
+
+WorkerReply = Loading | Ready | LoadFailed | Drawn | Outcome | Forgotten | Parked | Moved | Alive

@@ -14,6 +14,7 @@ from superfluid.protocol.codes import Finish
 from superfluid.protocol.frames import FrameReader, frame
 from superfluid.protocol.records import GenParams
 from superfluid.protocol.ticks import (
+    Alive,
     Drawn,
     Forget,
     Forgotten,
@@ -73,6 +74,7 @@ class Worker:
         self._numbers = count(1)
         self.kv = {}
         self.progress = []
+        self.signs = 0
 
     # --- frames ---------------------------------------------------------------------------------------------------
 
@@ -80,9 +82,13 @@ class Worker:
         self.sock.sendall(b"".join(frame(postcard.encode(WorkerRequest, request)) for request in requests))
 
     def receive(self):
-        """The next reply that is no news of where KV lies. Raises EOFError where the worker has left."""
-        while isinstance(reply := self._receive(), Moved):
-            self._note(reply.kv)
+        """The next reply that is neither news of where KV lies nor a sign of life. Raises EOFError where the worker
+        has left."""
+        while isinstance(reply := self._receive(), Moved | Alive):
+            if isinstance(reply, Moved):
+                self._note(reply.kv)
+            else:
+                self.signs += 1
         return reply
 
     def _note(self, changes):

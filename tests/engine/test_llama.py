@@ -322,6 +322,19 @@ def test_a_decode_that_is_given_up_is_as_if_it_had_not_been(empty):
     assert (empty.save(0), empty.save(1)) == expected
 
 
+def test_a_decode_that_is_only_asked_says_so_on_the_way_and_is_the_same(empty):
+    long = [Stretch(0, 0, array("I", [900 + place % 70 for place in range(180)]), True)]
+    assert empty.decode(long) is Decoded.DONE
+    expected = empty.save(0)
+    empty.clear(0)
+    asked = []
+    assert empty.decode(long, lambda: bool(asked.append(True))) is Decoded.DONE
+    assert len(asked) > 3, "a long decode without a sign that it goes on"
+    assert empty.save(0) == expected
+    assert empty.decode([Stretch(0, 180, OTHER[:1], True)], lambda: bool(asked.clear())) is Decoded.DONE
+    assert not asked, "a short one is asked too"
+
+
 def test_what_is_raised_while_it_is_asked_comes_out(empty):
     def gone():
         raise EOFError

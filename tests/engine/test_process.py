@@ -79,6 +79,14 @@ def test_orders_about_disk_are_answered_though_nothing_goes_there(fresh):
     assert fresh.receive() == Parked(0, 0, ())
 
 
+@pytest.mark.parametrize("fresh", ["delay_us=20000"], indirect=True)
+def test_a_long_round_gives_signs_of_life(fresh):
+    fresh.load()
+    start = fresh.start(1, list(range(20, 80)), 1)
+    fresh.tick([start.lane], [start])
+    assert fresh.signs, "a round of 1.2 s without a sign"
+
+
 def test_an_interrupt_of_nothing_is_ignored(fresh):
     fresh.load()
     fresh.interrupt(17)

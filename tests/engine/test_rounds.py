@@ -130,3 +130,66 @@ def test_what_lost_its_end_waits_for_no_decode():
     (lane,) = bench.run(prompt, first=2)
     assert bench.asked == 1
     assert bench.right(prompt, lane)
+
+
+class Breathing(Bench):
+    """A round takes `delay` seconds a row, by a clock of its own; `signs` are the signs of life given so far."""
+
+    def __init__(self):
+        super().__init__(room=4000)
+        self.now = 1000.0
+        self.delay = 0.001
+        self.signs = 0
+        self.backend = FakeBackend(FakeModel(delay_us=1000), 1024, 4, self.sleep)
+        self.rounds = Rounds(
+            self.backend,
+            Tiers(self.backend, 1 << 20),
+            Fixed(1),
+            lambda drawn: None,
+            lambda n, at_once=False: False,
+            self.sign,
+            clock=lambda: self.now,
+        )
+
+    def sleep(self, seconds):
+        self.now += seconds * self.delay / 0.001
+
+    def sign(self):
+        self.signs += 1
+
+    def signs_of_a_draw(self, lane):
+        """Signs in a tick of one round, which draws a token."""
+        before = self.signs
+        starts = () if lane in self.rounds.lanes else (LaneStart(lane, lane, pack([7]), GenParams(), 0, 100),)
+        self.rounds.run(Tick(1, 1, 512, 1000, starts, (lane,), ()))
+        return self.signs - before
+
+
+def test_signs_of_life_come_from_every_round_that_is_not_known_to_be_quick():
+    bench = Breathing()
+    assert bench.signs_of_a_draw(1), "nothing is known of the first one"
+    assert not bench.signs_of_a_draw(1)
+    bench.now += 60
+    assert bench.signs_of_a_draw(1), "its weights may have left memory"
+    assert not bench.signs_of_a_draw(1)
+    bench.run([7 + n % 50 for n in range(200)], first=2, limit=1)
+    assert bench.signs > 200, "it is long by its tokens"
+    bench.delay = 2.0
+    assert not bench.signs_of_a_draw(1), "who could have known"
+    assert bench.signs_of_a_draw(1)
+    bench.delay = 0.001
+    assert bench.signs_of_a_draw(1)
+    assert not bench.signs_of_a_draw(1)
+
+
+def test_a_round_with_a_shift_gives_signs_and_is_not_given_up():
+    bench = Breathing()
+    prompt = [7 + n % 50 for n in range(200)]
+    bench.run(prompt[:100], limit=0)
+    bench.now += 60
+    bench.rounds._stop = lambda n, at_once=False: at_once
+    bench.rounds._tiers.shift(1, 30, 10)
+    bench.signs = 0
+    (lane,) = bench.run([*prompt[:30], *prompt[40:], *prompt], first=1, limit=3)
+    assert bench.right([*prompt[:30], *prompt[40:], *prompt], lane)
+    assert bench.signs
