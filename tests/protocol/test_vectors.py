@@ -2,7 +2,7 @@
 
 import pytest
 
-from superfluid.protocol import jsonform, postcard, records, requests, responses
+from superfluid.protocol import codes, jsonform, postcard, records, requests, responses
 from superfluid.protocol.codes import PurgeMode
 from superfluid.protocol.feed_responses import DataUpdated
 from superfluid.protocol.frames import frame
@@ -129,3 +129,23 @@ def test_feed_news_in_json():
     assert jsonform.to_json(responses.Response, event) == {
         "FeedEvent": {"sub": 1, "event": {"DataUpdated": {"data_version": 2, "tokens": 3, "pending": 0}}}
     }
+
+
+CODES = {
+    codes.Role: "SYSTEM USER ASSISTANT TOOL",
+    codes.Channel: "TEXT REASONING TOOL_CALL",
+    codes.Finish: "OPEN END_OF_TURN LENGTH GRAMMAR CANCELLED ERROR",
+    codes.Qos: "INTERACTIVE COMPLETION AGENT BACKGROUND",
+    codes.ToolOutcomeCode: "- FAILED CANCELLED",
+    codes.LedgerState: "OPEN CANCEL_REQUESTED SUCCEEDED FAILED CANCELLED EXPIRED CANCELLED_WITH_LATE_EFFECT",
+    codes.BlockKind: "- FILE_DIFF ARTIFACT CITATION PROGRESS DIAGNOSTIC WORKSPACE_REF IMAGE",
+    codes.Fault: "UNSPECIFIED GRAMMAR_OVERFLOW BAD_TOKEN STRATEGY OUT_OF_MEMORY INTERNAL MEDIA",
+    codes.FimMode: "PSM SPM",
+}
+"""What the numbers from 0 up mean (spec: wire-facts, section 7)."""
+
+
+def test_numeric_codes():
+    for code, names in CODES.items():
+        table = {name: value for value, name in enumerate(names.split()) if name != "-"}
+        assert {name: int(member) for name, member in code.__members__.items()} == table
