@@ -7,7 +7,8 @@ import select
 import socket
 import struct
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -23,6 +24,9 @@ from superfluid_cli.values import IdOrName
 
 _Reply = TypeVar("_Reply")
 _PIECE = 1 << 18
+
+LOOK = 1.0
+"""Seconds between two words about a silence."""
 
 CANCEL_SECONDS = 5.0
 """How long `cancel` waits for a daemon that does not answer."""
@@ -42,6 +46,8 @@ class Client:
         """a descriptor that becomes readable when a signal came (see `interrupt.Alert`)"""
         self.outlet: int | None = None
         """a descriptor whose reader may leave, beside `wake`"""
+        self.unheard: Callable[[float], None] | None = None
+        """told every LOOK seconds for how long nothing has come, beside `wake`"""
         self._reader = FrameReader()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(timeout)
@@ -206,9 +212,12 @@ class Client:
         if self.outlet is not None:
             watched.register(self.outlet, 0)
         ready: dict[int, int] = {}
+        since = time.monotonic()
         while self._socket.fileno() not in ready:
-            ready = dict(watched.poll())
-            if self.wake in ready:
+            ready = dict(watched.poll(None if self.unheard is None else LOOK * 1000))
+            if not ready and self.unheard is not None:
+                self.unheard(time.monotonic() - since)
+            elif self.wake in ready:
                 os.read(self.wake, 64)
             elif self._socket.fileno() not in ready and self.outlet in ready:
                 if ready[self.outlet] & (select.POLLERR | select.POLLHUP):

@@ -79,7 +79,8 @@ class Watcher:
 def devices(names: Sequence[str], gpu_layers: int) -> str:
     """Where the model computes, in words."""
     if gpu_layers == 0:
-        return f"CPU, nothing on {', '.join(names)}" if names else "CPU"
+        idle = [name for name in names if name != "CPU"]
+        return f"CPU, nothing on {', '.join(idle)}" if idle else "CPU"
     layers = "all" if gpu_layers >= ALL_LAYERS else str(gpu_layers)
     return f"{', '.join(names) or 'CPU'}, {layers} layers on the GPU"
 

@@ -11,6 +11,7 @@ from superfluid_cli.client import Client
 from superfluid_cli.counting import counted
 from superfluid_cli.exits import Exit
 from superfluid_cli.interrupt import StopsReply
+from superfluid_cli.waiting import Sign
 
 _ENDINGS = {
     Finish.OPEN: "open",
@@ -32,7 +33,7 @@ def stream_reply(client: Client, session: int, max_tokens: int) -> Exit:
 
     Ctrl-C stops the generation; what came stays printed, and the result is CANCELLED. So it is where others stop it.
     """
-    screen = _Screen()
+    screen = _Screen(Sign(client))
     finish: int = Finish.OPEN
     with StopsReply(client, session) as stop:
         try:
@@ -52,13 +53,15 @@ def stream_reply(client: Client, session: int, max_tokens: int) -> Exit:
 
 
 class _Screen:
-    def __init__(self) -> None:
+    def __init__(self, sign: Sign) -> None:
+        self._sign = sign
         self._raw = not terminal.on_terminal(sys.stdout)
         self._watched = terminal.on_terminal(sys.stderr)
         self._open_line = False
         self._open_thought = False
 
     def show(self, event: records.Event) -> None:
+        self._sign.clear()
         match event.body:
             case records.Generated(text=text, channel=Channel.TEXT) if text:
                 self._end_thought()
@@ -78,6 +81,7 @@ class _Screen:
 
     def end(self) -> None:
         """Finish the line that is open."""
+        self._sign.clear()
         self._end_thought()
         if self._open_line:
             self._open_line = False

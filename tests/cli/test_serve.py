@@ -9,6 +9,7 @@ import pytest
 
 from superfluid.daemon.config import HttpConfig, Observer, ServeConfig, ServerInfo, StartError
 from superfluid.protocol.ticks import ALL_LAYERS
+from superfluid_cli.progress import devices
 from tests.cli.conftest import Ran
 
 Cli = Callable[..., Ran]
@@ -199,3 +200,17 @@ def test_what_the_operator_sees_in_a_pipe(cli: Cli, daemon: StandIn) -> None:
         "ready     serving on /s/superfluid.sock (pid 7)",
         "draining\\e[0m",
     ]
+
+
+@pytest.mark.parametrize(
+    ("names", "layers", "said"),
+    [
+        ((), 0, "CPU"),
+        (("CPU",), 0, "CPU"),
+        (("CUDA0 (H200)", "CPU"), 0, "CPU, nothing on CUDA0 (H200)"),
+        (("CUDA0 (H200)", "CPU"), 12, "CUDA0 (H200), CPU, 12 layers on the GPU"),
+        (("CUDA0 (H200)", "CPU"), ALL_LAYERS, "CUDA0 (H200), CPU, all layers on the GPU"),
+    ],
+)
+def test_where_the_model_computes(names: tuple[str, ...], layers: int, said: str) -> None:
+    assert devices(names, layers) == said

@@ -17,6 +17,7 @@ from superfluid_cli.interrupt import Alert
 from superfluid_cli.message import message
 from superfluid_cli.reply import ending
 from superfluid_cli.session import sampling
+from superfluid_cli.waiting import Sign
 
 MaxTokens = Annotated[
     int | None,
@@ -74,15 +75,17 @@ def ask(
         request = requests.Ask(
             id_, question, max_tokens, params, tuple(stop or ()), tuple(fast_answer or ()), gap_threshold
         )
-        open_line = False
+        open_line, sign = False, Sign(client)
         try:
             for reply in client.question(request):
+                sign.clear()
                 if isinstance(reply, responses.Answer):
                     answer = reply
                 elif not json:
                     open_line = not reply.text.endswith("\n") if reply.text else open_line
                     terminal.write(terminal.safe(reply.text) if terminal.on_terminal(sys.stdout) else reply.text)
         finally:
+            sign.clear()
             if open_line:
                 terminal.write("\n")
     if json:

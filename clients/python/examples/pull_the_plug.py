@@ -27,12 +27,13 @@ PROMPT = "Tell me a long story about a lighthouse keeper and a storm."
 class Server:
     """`superfluid serve` on one directory and one port; started, killed and started again."""
 
-    def __init__(self, program: str, model: str, root: Path) -> None:
+    def __init__(self, program: str, model: str | None, root: Path) -> None:
         self._sessions = root / "sessions"
         self._log = root / "serve.out"
         port = _free_port()
         self.url = f"http://127.0.0.1:{port}"
-        self._argv = [program, "serve", model, "--sessions", str(self._sessions), "--socket", str(root / "sf.sock")]
+        self._argv = [program, "serve", *([model] if model is not None else [])]
+        self._argv += ["--sessions", str(self._sessions), "--socket", str(root / "sf.sock")]
         self._argv += ["--web", f"127.0.0.1:{port}", "--no-http", "--no-tui"]
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -126,7 +127,7 @@ def run(server: Server, after: int, max_tokens: int) -> None:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("model", help="what to serve: a GGUF file")
+    parser.add_argument("model", nargs="?", help="what to serve: a GGUF file; default: the embedded model")
     parser.add_argument("--superfluid", metavar="PATH", default="superfluid", help="the program; default: from PATH")
     parser.add_argument("--after", type=int, default=80, help="pieces of text until the plug is pulled")
     parser.add_argument("--max-tokens", type=int, default=600)

@@ -105,7 +105,8 @@ class Transport:
             response = connection.getresponse()
         except (OSError, HTTPException) as fault:
             connection.close()
-            raise Unreachable(f"{self.url}{path}: {_why(fault)}") from fault
+            hint = "; is superfluid serve running with --web?" if isinstance(fault, ConnectionRefusedError) else ""
+            raise Unreachable(f"{self.url}{path}: {_why(fault)}{hint}") from fault
         if response.status != 200:
             said = _said(response)
             response.close()
