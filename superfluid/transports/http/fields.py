@@ -50,6 +50,15 @@ class Fields:
             raise wrong(self.param(name), "a string", value)
         return value
 
+    def needed_text(self, name: str) -> str:
+        """A text that has to be there and has to say something."""
+        value = self.text(name)
+        if value is None:
+            raise missing(self.param(name), "a string")
+        if not value:
+            raise wrong(self.param(name), "a string that is not empty", value)
+        return value
+
     def flag(self, name: str) -> bool:
         """True or false; false where it is absent."""
         value = self.raw(name)

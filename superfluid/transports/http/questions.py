@@ -19,7 +19,6 @@ from superfluid.transports.http.errors import ApiError
 from superfluid.transports.http.fields import Fields, wrong
 from superfluid.transports.http.frames import DONE, frame
 from superfluid.transports.http.naming import Target
-from superfluid.transports.http.sessions import text
 
 MOST_WORDS = 4096
 LARGEST_GAP = 1e9
@@ -42,7 +41,7 @@ class Questions(Form[Question]):
         gap = fields.number("gap_threshold", -LARGEST_GAP, LARGEST_GAP)
         limits = [fields.whole(name, 1) for name in ("max_tokens", "max_completion_tokens")]
         question = Question(
-            prompt=text(fields, "prompt"),
+            prompt=fields.needed_text("prompt"),
             max_tokens=limits[0] if limits[0] is not None else limits[1],
             params=sampling.params(fields, config, sampling.LAYERED),
             stops=sampling.stops(fields, "stop"),

@@ -14,7 +14,7 @@ from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol.refusals import BadName, Refusal, UnknownFlash
 from superfluid.transports.http import body, objects
 from superfluid.transports.http.errors import ApiError, from_refusal
-from superfluid.transports.http.fields import Fields, missing, wrong
+from superfluid.transports.http.fields import Fields, wrong
 from superfluid.transports.http.naming import NAME, Target, found
 from superfluid.transports.http.pushing import entries, numbered
 
@@ -95,7 +95,7 @@ class Sessions:
     async def _add_flash(self, request: Request) -> Response:
         target = self._target(request)
         fields = await body.fields(request.scope, request.receive)
-        query, most = text(fields, "query"), _flash_tokens(fields)
+        query, most = fields.needed_text("query"), _flash_tokens(fields)
         try:
             entry = await self._cases.flashing.add(target.session, query, most)
         except Refusal as refusal:
@@ -136,16 +136,6 @@ def _route(path: str, **endpoints: Endpoint) -> Route:
 
 def _no_such_flash(key: str) -> ApiError:
     return ApiError(f"no such flash query '{key}'", status=404, code=UnknownFlash.code)
-
-
-def text(fields: Fields, name: str) -> str:
-    """A text that has to be there and has to say something. Raises ApiError."""
-    value = fields.text(name)
-    if value is None:
-        raise missing(name, "a string")
-    if not value:
-        raise wrong(name, "a string that is not empty", value)
-    return value
 
 
 def _name(fields: Fields) -> str | None:
