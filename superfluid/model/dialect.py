@@ -62,13 +62,26 @@ class Dialect:
             "is folded into the first user turn" if self._places.folds_system else "is a turn of its own",
             self.calls.name if isinstance(self.calls, CallFormat) else self.calls.found,
         )
-        digest = hashlib.blake2b(template.source.encode("utf-8", "replace"), digest_size=8, key=vocabulary.identity)
+        text = template.source + (json.dumps(template.told, sort_keys=True) if template.told else "")
+        digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8, key=vocabulary.identity)
         self._digest = int.from_bytes(digest.digest(), "little")
 
     @property
     def digest(self) -> int:
-        """Names template and vocabulary together: 64 bits."""
+        """Names template, its settings and vocabulary together: 64 bits."""
         return self._digest
+
+    @property
+    def settings(self) -> frozenset[str]:
+        """What the template can be told, such as `enable_thinking`."""
+        return self._template.settings
+
+    def telling(self, settings: Mapping[str, Any]) -> Dialect:
+        """The same with some of its `settings` set, JSON values all. Takes as long as learning the template.
+
+        Raises `TemplateError` where the template refuses them.
+        """
+        return Dialect(self._vocabulary, self._template.telling(self._tokenizer.masks.mask_all(settings)))
 
     def message(
         self, before: Conversation, role: int, text: str, tools: Sequence[Mapping[str, Any]] | None = None

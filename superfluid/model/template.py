@@ -7,6 +7,7 @@ a template") is here: `raise_exception`, `strftime_now`, `tojson` with arguments
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import re
@@ -15,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension, LoopControlExtension
 from jinja2.parser import Parser
@@ -29,6 +30,22 @@ _MAX_POWER = 1 << 64
 _FORMAT = re.compile(r"(?:[^%]|%[-#]?[A-Za-z%])*")
 # methods whose result is as long as a number says
 _PADDING = frozenset(("center", "ljust", "rjust", "zfill", "expandtabs"))
+
+
+OWN = frozenset(
+    (
+        "messages",
+        "tools",
+        "documents",
+        "tools_in_user_message",
+        "add_generation_prompt",
+        "bos_token",
+        "eos_token",
+        "raise_exception",
+        "strftime_now",
+    )
+)
+"""Names that a rendering sets for itself."""
 
 
 class TemplateError(Exception):
@@ -49,8 +66,19 @@ class ChatTemplate:
         )
         try:
             self._template = self._environment.from_string(source)
+            asked = meta.find_undeclared_variables(self._environment.parse(source))
         except Exception as error:
             raise TemplateError(_one_line(error)) from None
+        self.settings = frozenset(asked) - OWN - set(self._environment.globals)
+        """names that whoever asks for a reply may set, such as `enable_thinking`"""
+        self.told: Mapping[str, Any] = {}
+        """what was set of them"""
+
+    def telling(self, settings: Mapping[str, Any]) -> ChatTemplate:
+        """The same with some of its `settings` set."""
+        told = copy.copy(self)
+        told.told = {**self.told, **{name: value for name, value in settings.items() if name in self.settings}}
+        return told
 
     def render(
         self,
@@ -64,8 +92,10 @@ class ChatTemplate:
 
         `opener` asks for the assistant header at the end. Raises `TemplateError` whatever goes wrong.
         """
-        budget = _Budget(4 * sum(_weight(message) for message in messages) + 4 * _weight(tools) + MAX_MARGIN)
+        given = sum(_weight(message) for message in messages) + _weight(tools) + _weight(self.told)
+        budget = _Budget(4 * given + MAX_MARGIN)
         names: dict[str, Any] = {
+            **self.told,
             **self._names,
             "messages": [dict(message) for message in messages],
             "tools": None if tools is None else [dict(tool) for tool in tools],

@@ -150,6 +150,15 @@ class ProtocolRefusal(Refusal):
         super().__init__(f"protocol: {reason}")
 
 
+class BadSettings(Refusal):
+    """The chat template does not take what it was told."""
+
+    code = "bad_template_settings"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the chat template refuses these settings: {reason}")
+
+
 class NotInThisBuild(Refusal):
     code = "not_in_this_build"
     status = 501

@@ -6,11 +6,11 @@ the same rendering, queue and worker as any other, so what it shares with others
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import starmap
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import trio
 
@@ -18,6 +18,7 @@ from superfluid.daemon.book import Book
 from superfluid.daemon.generation import Generation
 from superfluid.daemon.replies.cutting import Cutting
 from superfluid.daemon.replies.memory import ReplyMemory
+from superfluid.daemon.replies.variants import Variants
 from superfluid.daemon.served import ServedModel
 from superfluid.daemon.sessions.generating import GREEDY, Generating
 from superfluid.daemon.sessions.kept_requests import KeptRequests
@@ -54,7 +55,7 @@ class Ask:
     """What a stateless request wants. Exactly one of `turns` and `prompt` is given.
 
     `prompt` is text, control tokens allowed, or token ids. `max_tokens` None is as much as the window holds. The
-    reply ends before the first of `stops`.
+    reply ends before the first of `stops`. `settings` are told to the chat template, as far as it knows them.
     """
 
     params: GenParams
@@ -64,6 +65,7 @@ class Ask:
     stops: tuple[str, ...] = ()
     qos: int = Qos.AGENT
     options: LaneOptions = field(default_factory=LaneOptions)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Reply:
@@ -147,6 +149,7 @@ class Reply:
 class _Prompt:
     """What a request puts on the input, as it grows."""
 
+    model: ServedModel
     book: Book
     state: SessionState
     events: list[Event] | None = None
@@ -165,19 +168,22 @@ class Conversing:
         self.model = model
         self.kept = kept
         self._cutting = Cutting(book, model)
+        self._variants = Variants(model)
         self._replies = ReplyMemory()
 
     @asynccontextmanager
     async def reply(self, ask: Ask) -> AsyncIterator[Reply]:
         """The reply to `ask`. Leaving the block early cancels, queued or running.
 
-        Raises OverWindow before anything is drawn, and ProtocolRefusal with the template's own words.
+        Raises OverWindow before anything is drawn, and ProtocolRefusal and BadSettings with the template's own words.
         """
         decide.check_params(ask.params)
-        async with self._rendered(ask) as state:
+        model = await self._variants.told(ask.settings)
+        async with self._rendered(model, ask) as state:
             prompt_tokens = len(state.tokens)
             limit = self.model.window if ask.max_tokens is None else ask.max_tokens
-            channels = Channels() if ask.turns is None else None  # what answers a raw prompt is all text
+            # What answers a raw prompt is all text.
+            channels = Channels() if ask.turns is None else model.channels.without_calls()
             generation = self._generating.admit(
                 state, limit, ask.qos, ask.options, channels=channels, live=True, ends=True
             )
@@ -193,18 +199,18 @@ class Conversing:
                     await self._cut_at_stop(kept, ask, reply)
 
     @asynccontextmanager
-    async def _rendered(self, ask: Ask) -> AsyncIterator[SessionState]:
+    async def _rendered(self, model: ServedModel, ask: Ask) -> AsyncIterator[SessionState]:
         """A session with the whole prompt, which leaves room for a reply; one that is kept is in the log. Raises as
         `reply`, and StoreFailed."""
         if not self.kept.on:
             with self._book.passing(ask.params) as state:
-                await self._put(_Prompt(self._book, state), ask)
+                await self._put(_Prompt(model, self._book, state), ask)
                 self._generating.check_room(len(state.tokens))
                 yield state
             return
-        prompt = _Prompt(self._book, SessionState(self._book.heads.next_request_id()), [])
+        prompt = _Prompt(model, self._book, SessionState(self._book.heads.next_request_id()), [])
         prompt.put(Created(None, ask.params), decide.set_meta(prompt.state, 0, None, archived=True))
-        prompt.put(GenerationFingerprint(self.model.fingerprint(ask.params)))
+        prompt.put(GenerationFingerprint(model.fingerprint(ask.params)))
         await self._put(prompt, ask)
         self._generating.check_room(len(prompt.state.tokens))
         if self._generating.closing:
@@ -219,14 +225,15 @@ class Conversing:
         else:
             await self._cutting.continuation(session, reply.prompt_tokens, reply.text)
 
-    async def count(self, turns: tuple[Turn, ...]) -> int:
+    async def count(self, turns: tuple[Turn, ...], settings: Mapping[str, Any]) -> int:
         """Tokens of the prompt that a reply to `turns` would be drawn from; it may be longer than the window.
 
-        Raises OverWindow where it is too long to be counted, and ProtocolRefusal with the template's own words.
+        Raises OverWindow where it is too long to be counted, and otherwise as `reply`.
         """
         ask = Ask(params=GREEDY, turns=turns)
+        model = await self._variants.told(settings)
         with self._book.passing(ask.params) as state:
-            await self._put(_Prompt(self._book, state), ask)
+            await self._put(_Prompt(model, self._book, state), ask)
             return len(state.tokens)
 
     async def _put(self, prompt: _Prompt, ask: Ask) -> None:
@@ -234,12 +241,12 @@ class Conversing:
         if ask.prompt is not None:
             await self._put_raw(prompt, ask.prompt)
             return
-        for turn in await self._arranged(ask):
+        for turn in await self._arranged(prompt.model, ask):
             await self._put_turn(prompt, turn)
             await trio.lowlevel.checkpoint()
         if not prompt.state.tokens:
             raise EmptySession(prompt.state.id)
-        if opener := self.model.opener(prompt.state):
+        if opener := prompt.model.opener(prompt.state):
             prompt.put(GenerationPrompt(opener))
 
     def _check_size(self, ask: Ask) -> None:
@@ -248,7 +255,7 @@ class Conversing:
             texts.append(ask.prompt)
         self.model.check_length(sum(map(len, texts)), messages=len(texts))
 
-    async def _arranged(self, ask: Ask) -> tuple[Turn, ...]:
+    async def _arranged(self, model: ServedModel, ask: Ask) -> tuple[Turn, ...]:
         """Late system messages keep their place, or go to the first where the template refuses them (decision 35)."""
         turns = ask.turns or ()
         if all(turn.role != Role.SYSTEM for turn in turns[1:]):
@@ -256,7 +263,7 @@ class Conversing:
         with self._book.passing(ask.params) as scratch:
             try:
                 for turn in turns:
-                    await self._put_turn(_Prompt(self._book, scratch), turn)
+                    await self._put_turn(_Prompt(model, self._book, scratch), turn)
                     await trio.lowlevel.checkpoint()
             except ProtocolRefusal:
                 return tuple(starmap(Turn, system_first(turns)))
@@ -280,10 +287,10 @@ class Conversing:
     async def _put_turn(self, prompt: _Prompt, turn: Turn) -> None:
         state = prompt.state
         drawn = self._replies.find(turn.text) if turn.role == Role.ASSISTANT and state.tokens else None
-        opener = self.model.opener(state) if drawn is not None else ()
+        opener = prompt.model.opener(state) if drawn is not None else ()
         if drawn is not None and opener:
             finished = Generated(drawn, turn.text, Channel.TEXT, Finish.END_OF_TURN)
             prompt.put(GenerationPrompt(opener), finished)
             return
-        span = await self.model.message(state, turn.role, turn.text)
+        span = await prompt.model.message(state, turn.role, turn.text)
         prompt.put(Message(turn.role, turn.text, span))

@@ -8,7 +8,7 @@ from typing import Any
 from superfluid.daemon.config import HttpConfig
 from superfluid.daemon.replies.conversing import Ask, Turn
 from superfluid.protocol.codes import Role
-from superfluid.transports.http import sampling
+from superfluid.transports.http import sampling, template
 from superfluid.transports.http import turns as sent
 from superfluid.transports.http.choices import Choice, Order
 from superfluid.transports.http.chunks import OpenAiForm
@@ -48,7 +48,7 @@ class Chat(OpenAiForm):
         sampling.refuse(fields, _REFUSED)
         wanted = sampling.wanted(fields, config, vocabulary)
         fields.text("model")
-        fields.object("chat_template_kwargs")
+        settings = template.settings(fields)
         told = turns(fields)
         limits = [fields.whole(name, 1) for name in ("max_completion_tokens", "max_tokens")]
         asks = tuple(
@@ -59,6 +59,7 @@ class Chat(OpenAiForm):
                 stops=wanted.stops,
                 qos=qos,
                 options=wanted.options,
+                settings=settings,
             )
             for place in range(wanted.choices)
         )

@@ -9,7 +9,7 @@ from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol.refusals import OverWindow, Refusal
 from superfluid.transports.http import body
 from superfluid.transports.http.errors import from_refusal
-from superfluid.transports.http.messages import conversation, too_long
+from superfluid.transports.http.messages import conversation, settings, too_long
 
 
 class Counting:
@@ -19,9 +19,10 @@ class Counting:
         self._cases = cases
 
     async def count(self, request: Request) -> Response:
-        turns = conversation(await body.fields(request.scope, request.receive))
+        fields = await body.fields(request.scope, request.receive)
+        turns = conversation(fields)
         try:
-            count = await self._cases.conversing.count(turns)
+            count = await self._cases.conversing.count(turns, settings(fields))
         except OverWindow as refusal:
             raise too_long(refusal) from None
         except Refusal as refusal:

@@ -13,6 +13,7 @@ from typing import Any
 from starlette.responses import JSONResponse
 
 from superfluid.protocol.refusals import (
+    BadSettings,
     GenerationFailed,
     OverWindow,
     QueueFull,
@@ -106,6 +107,8 @@ def from_refusal(refusal: Refusal, prompt: str) -> ApiError:
         case QueueFull(retry_after=seconds):
             headers = {"retry-after": str(seconds)}
             return ApiError(_text(refusal), status=429, code=refusal.code, headers=headers)
+        case BadSettings():
+            return ApiError(f"chat_template_kwargs: {refusal}", param="chat_template_kwargs", code=refusal.code)
         case GenerationFailed():
             return ApiError(_text(refusal), status=500, code=refusal.code)
     # A refusal that has no status of its own is about what the client put into its prompt.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from superfluid.daemon.config import HttpConfig
@@ -10,7 +10,7 @@ from superfluid.daemon.replies.conversing import Ask, Turn
 from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol.codes import Role
 from superfluid.protocol.refusals import OverWindow, Refusal
-from superfluid.transports.http import sampling
+from superfluid.transports.http import sampling, template
 from superfluid.transports.http import turns as sent
 from superfluid.transports.http.choices import Form, Order, Sending, Teller, converse
 from superfluid.transports.http.errors import ApiError
@@ -64,6 +64,7 @@ class Messages(Form[Ask]):
             stops=sampling.stops(fields, "stop_sequences"),
             qos=qos,
             options=sampling.options(fields, vocabulary),
+            settings=settings(fields),
         )
         return Order((ask,), prompts=1, stream=fields.flag("stream"))
 
@@ -84,6 +85,11 @@ def too_long(refusal: OverWindow) -> ApiError:
     uncounted = "" if refusal.counted else " (at least; it was not counted to its end)"
     message = f"prompt is too long: {refusal.tokens} tokens > {refusal.window - 1} maximum{uncounted}"
     return ApiError(message, param="messages", code="context_length_exceeded")
+
+
+def settings(fields: Fields) -> Mapping[str, Any]:
+    """What is told to the chat template: whether to think, where the request says so."""
+    return {} if fields.raw("thinking") is None else template.thinking(False)  # another value is refused
 
 
 def conversation(fields: Fields) -> tuple[Turn, ...]:
