@@ -13,12 +13,17 @@ from superfluid.daemon.bus import Bus
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.feeds.ingesting import Ingesting
 from superfluid.daemon.sessions.generating import Generating
+from superfluid.protocol.refusals import ShuttingDown
 
-LAST_WORDS = 2.0
+LAST_WORDS = 1.0
 """Seconds for replies and subscriptions to be read once everything has ended."""
 
-OVERTIME = 3.0
-"""Seconds past the drain timeout after which the process leaves whatever is still going on."""
+LAST_DATA = 2.0
+"""Seconds for pending data to be committed."""
+
+OVERTIME = 1.5
+"""Seconds past the drain timeout after which the process leaves whatever is still going on: a worker in the middle
+of a long round, one that hangs."""
 
 
 async def drain(
@@ -29,7 +34,8 @@ async def drain(
     activity: Activity,
     seconds: float,
 ) -> None:
-    """End every generation with finish 4 and every subscription, within `seconds`; pending data is committed."""
+    """End every generation with finish 4 and every subscription, within `seconds`; pending data is committed. What
+    does not end in time ends with an error."""
     _leave_at_the_latest(seconds + OVERTIME)
     began = trio.current_time()
     generating.closing = True
@@ -38,8 +44,10 @@ async def drain(
             room.cancel(generation)
         for generation in room.in_flight.all():
             await generation.ended.wait()
-        with trio.move_on_after(LAST_WORDS):
+        with trio.move_on_after(LAST_DATA):
             await ingesting.rest()
+    for generation in room.in_flight.all():  # the round in progress takes too long
+        room.in_flight.drop(generation, ShuttingDown())
     bus.close()
     with trio.move_on_after(min(LAST_WORDS, max(seconds, 0.1))):
         await activity.rest()

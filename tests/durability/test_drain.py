@@ -80,6 +80,19 @@ def test_a_client_that_never_reads_holds_nothing_up(daemons):
         assert daemon.stop() == 0
 
 
+def test_who_waits_for_a_worker_that_stands_still_is_told(daemons):
+    daemon = daemons(worker_argv=SLOW, drain_timeout=0.5).start()
+    with daemon.client() as client:
+        session = create(client)
+        say(client, session, "Tell a long story.")
+    reply = Asked(daemon, session, 1800)
+    reply.wait_for(1)
+    (worker,) = daemon.workers()
+    worker.suspend()
+    assert daemon.stop() == 0
+    assert reply.error() == "protocol: the daemon is shutting down"
+
+
 def test_a_commit_under_way_is_answered(daemons):
     daemon = daemons().start()
     with daemon.client() as client:
