@@ -40,7 +40,7 @@ class Disclosure:
                     runs.setdefault(channel, []).append((event.event_id, 0, text))
                 case records.Appended(text=str(text)):
                     runs.setdefault(Channel.TEXT, []).append((event.event_id, 0, text))
-                case records.Ingested(entries=entries):
+                case records.Ingested(entries=entries) | records.Erased(entries=entries):
                     lines = [(event.event_id, place, f"{entry.text}\n") for place, entry in enumerate(entries)]
                     runs.setdefault(_DATA, []).extend(lines)
                 case body if isinstance(body, _BETWEEN):

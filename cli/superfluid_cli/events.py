@@ -31,6 +31,8 @@ def detail(body: Any) -> str:
         elif field.name == "entries":
             parts.append(counted(len(value), "entry", "entries"))
             parts.append(counted(sum(len(entry.span) for entry in value), "token"))
+        elif field.name == "erased":
+            parts.append(f"{counted(len(value), 'entry', 'entries')} of {counted(sum(value), 'token')} erased")
         elif field.name == "confidence":
             parts.append(f"confidence {value:.3f}")
         elif field.name in ("prefix", "edits"):
@@ -62,7 +64,7 @@ def text_of(body: Any) -> str:
         value = getattr(body, name, None)
         if isinstance(value, str):
             return value
-    if isinstance(body, records.Ingested):
+    if isinstance(body, records.Ingested | records.Erased):
         return "\n".join(entry.text for entry in body.entries)
     return ""
 

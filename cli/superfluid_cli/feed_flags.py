@@ -25,6 +25,16 @@ LiveSessions = Annotated[
         default=True,
     ),
 ]
+FeedKeep = Annotated[
+    float,
+    option(
+        "--feed-keep",
+        metavar="TIME|forever",
+        parser=values.kept,
+        help="The log keeps data that a window has evicted for such a time, then erases it.",
+        default="forever",
+    ),
+]
 SessionIdle = Annotated[
     float,
     option(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -56,16 +55,6 @@ def qos(text: str) -> int:
     return int(found)
 
 
-def kept(text: str) -> float:
-    """Seconds, without end for `forever`."""
-    if text == "forever":
-        return math.inf
-    try:
-        return values.duration(text)
-    except ValueError as fault:
-        raise ValueError(str(fault).replace("expected ", "expected forever or ", 1)) from None
-
-
 Http = Annotated[
     Any, option("--http", metavar="HOST:PORT", parser=address, help="Where to serve HTTP.", default="127.0.0.1:8453")
 ]
@@ -99,7 +88,7 @@ KeepRequests = Annotated[
     option(
         "--keep-requests",
         metavar="TIME|forever",
-        parser=kept,
+        parser=values.kept,
         help="Log each stateless request, and its reply, and purge it such a time after its end; 0 logs none.",
         default="0",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -153,6 +154,7 @@ def serve(
     query_reserve: feed_flags.QueryReserve = 512,
     live_sessions: feed_flags.LiveSessions = 256,
     session_idle: feed_flags.SessionIdle = 3600.0,
+    feed_keep: feed_flags.FeedKeep = math.inf,
     tool_lease_ms: ToolLease = 0,
     completion_rate: completion_flags.Rate = 10.0,
     completion_burst: completion_flags.Burst = 20.0,
@@ -216,6 +218,7 @@ def serve(
         "query_reserve": query_reserve,
         "live_sessions": live_sessions,
         "session_idle": session_idle,
+        "feed_keep": feed_keep,
         "tool_lease_ms": tool_lease_ms,
         "completion_rate": completion_rate,
         "completion_burst": completion_burst,

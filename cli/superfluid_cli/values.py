@@ -135,6 +135,16 @@ def duration(text: str) -> float:
     return digits * factor
 
 
+def kept(text: str) -> float:
+    """Seconds, without end for `forever`."""
+    if text == "forever":
+        return math.inf
+    try:
+        return duration(text)
+    except ValueError as fault:
+        raise ValueError(str(fault).replace("expected ", "expected forever or ", 1)) from None
+
+
 def _split(text: str) -> tuple[float | None, str]:
     """The number at the start of `text`, None where there is no finite one, and what follows it."""
     text = text.strip()

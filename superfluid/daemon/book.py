@@ -6,7 +6,7 @@ before it is durable; what could not be committed leaves no trace.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
@@ -70,6 +70,8 @@ class Book:
         self._next_passing = FIRST_PASSING
         self._erasing = False
         """whether something that was purged is still in the write-ahead log"""
+        self.erasures: Counter[int] = Counter()
+        """how often records were rewritten that a session has, its own or inherited"""
         self._writing = trio.CapacityLimiter(1)
         self._reading = trio.CapacityLimiter(1)
 
@@ -322,6 +324,19 @@ class Book:
             self._current_epoch.discard(change.head.id)
         return not self._erasing
 
+    async def rewrite(self, work: Callable[[SessionLog], None]) -> None:
+        """Have `work` write over what the log says, in the turns of all whom that concerns. What was there is in no
+        file after `erase_rest`. Raises StoreFailed."""
+        try:
+            await self.tell_log(work)
+        finally:
+            self._erasing = True
+
+    async def erase_rest(self) -> None:
+        """Empty the write-ahead log of what was erased; where that fails, this and every commit try again."""
+        if self._erasing:
+            await self._off_loop(self._writing, self._write, ())
+
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def read(self, session: int, start: int, stop: int | None = None) -> tuple[Event, ...]:
@@ -359,7 +374,7 @@ class Book:
             start += len(page)
 
     async def ask_log(self, work: Callable[[SessionLog], T]) -> T:
-        """What `work` reads in the log, in the reading thread. Raises StoreFailed."""
+        """What `work` reads in the log, in the reading thread. Raises StoreFailed, SessionDamaged."""
         return await self._off_loop(self._reading, work, self._log)
 
     async def tell_log(self, work: Callable[[SessionLog], None]) -> None:

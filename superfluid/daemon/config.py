@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -86,6 +87,8 @@ class ServeConfig:
     """tokens of the context that data leave free, for questions and replies"""
     session_idle: float = 3600.0
     """seconds after which the KV of a session with a name that nobody uses leaves memory; 0 is never"""
+    feed_keep: float = math.inf
+    """seconds for which the log keeps data that has left its session's stream; infinity is for ever"""
     live_sessions: int = 256
     """most sessions that may have a name at once"""
     keep_requests: float = 0.0

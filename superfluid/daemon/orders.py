@@ -22,6 +22,8 @@ class Orders:
         self._kv = kv
         self._wake = wake
         self._served = False
+        self._deaths = 0
+        """of workers"""
         self._queue: list[_Order] = []
         self._held: Hold | None = None
         self._limit: Limit | None = None
@@ -32,13 +34,23 @@ class Orders:
 
     async def forget(self, sessions: Sequence[int]) -> None:
         """Return once the worker holds nothing of these sessions any more; at once where there is no worker."""
+        if self._served:
+            await self._done(tuple(sessions), None)
+            self._kv.forget(sessions)
+
+    async def forget_strays(self, session: int, stream: bytes) -> bool:
+        """Return once the worker holds nothing of the session but of the packed `stream`; false if none says so."""
+        deaths = self._deaths
         if not self._served:
-            return
+            return False
+        await self._done((session,), stream)
+        return self._deaths == deaths
+
+    async def _done(self, sessions: tuple[int, ...], stream: bytes | None) -> None:
         ticket = max(self._tickets, default=0) + 1
         done = self._tickets[ticket] = trio.Event()
-        self._give(Forget(ticket, tuple(sessions)))
+        self._give(Forget(ticket, sessions, stream))
         await done.wait()
-        self._kv.forget(sessions)
 
     def forget_soon(self, sessions: Sequence[int]) -> None:
         """As `forget`, and nobody waits for it."""
@@ -114,6 +126,7 @@ class Orders:
 
     def worker_died(self) -> None:
         """What died holds nothing any more: whoever waits for that need not wait."""
+        self._deaths += 1
         self._served = False
         self._queue.clear()
         self.parked()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 import re
 import resource
@@ -24,6 +25,7 @@ from superfluid.daemon.config import Observer, ServeConfig, ServerInfo, StartErr
 from superfluid.daemon.drain import drain
 from superfluid.daemon.engine_room import EngineRoom
 from superfluid.daemon.feeds.asking import Asking
+from superfluid.daemon.feeds.erasing import Erasing
 from superfluid.daemon.feeds.evaluating import Evaluating
 from superfluid.daemon.feeds.events import FeedEvents
 from superfluid.daemon.feeds.feeds import Feeds
@@ -142,6 +144,8 @@ async def _run(parts: _Parts) -> None:
         nursery.start_soon(cases.ingesting.run)
         nursery.start_soon(cases.conversing.kept.run)
         nursery.start_soon(Idling(book, room, cases.feeds, config.session_idle).run)
+        if not math.isinf(config.feed_keep):
+            nursery.start_soon(_erasing(parts, book, bus, room, config.feed_keep).run)
         if config.pressure is not None:
             nursery.start_soon(Pressure(room, *config.pressure, memory_in_use, observer.notice).run)
         async with trio.open_nursery() as accepting:
@@ -227,9 +231,19 @@ def _use_cases(parts: _Parts, ready: Ready, book: Book, bus: Bus, room: EngineRo
     )
 
 
+def _erasing(parts: _Parts, book: Book, bus: Bus, room: EngineRoom, seconds: float) -> Erasing:
+    parked = _parked_files(parts)
+    workers = {_park_directory(parts)} if parts.config.park else set()
+    elsewhere = ParkedFiles(tuple(set(parked.directories) - workers), parts.identity)
+    return Erasing(book, bus, room, parked, elsewhere, seconds)
+
+
 def _parked_files(parts: _Parts) -> ParkedFiles:
-    usual = parts.config.sessions / "park"
-    return ParkedFiles(tuple({usual, parts.config.park_dir or usual}), parts.identity)
+    return ParkedFiles(tuple({parts.config.sessions / "park", _park_directory(parts)}), parts.identity)
+
+
+def _park_directory(parts: _Parts) -> Path:
+    return parts.config.park_dir or parts.config.sessions / "park"
 
 
 def _load(parts: _Parts) -> Load:
@@ -245,7 +259,7 @@ def _load(parts: _Parts) -> Load:
         held_pct=min(config.pin_budget_pct, config.pressure[1] if config.pressure is not None else 100),
         kv_type=KV_TYPES.index(config.kv_type),
         identity=parts.identity,
-        park=str(config.park_dir or config.sessions / "park") if config.park else "",
+        park=str(_park_directory(parts)) if config.park else "",
         park_bytes=config.park_bytes,
     )
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from superfluid.engine.backend import State
-from superfluid.engine.radix import RadixIndex
+from superfluid.engine.radix import RadixIndex, strays
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,6 +181,12 @@ class HostCopies:
         """Drop everything of these sessions, checkpoints too."""
         for copy in tuple(self._copies.values()):
             if copy.session in sessions:
+                self.drop(copy)
+
+    def forget_strays(self, sessions: Collection[int], stream: array[int]) -> None:
+        """Drop what holds something else of these sessions than `stream`, but for what lanes have that wait."""
+        for copy in tuple(self._copies.values()):
+            if copy.session in sessions and copy.lane is None and strays(copy.tokens, stream):
                 self.drop(copy)
 
     def check(self) -> None:

@@ -17,7 +17,7 @@ from superfluid.engine.artifact import header_for, most_bytes
 from superfluid.engine.host import HostCopy
 from superfluid.engine.park_writer import Job, ParkWriter, Stopped
 from superfluid.engine.parks import STATELESS, Artifact, Parks
-from superfluid.engine.radix import common
+from superfluid.engine.radix import common, strays
 from superfluid.engine.sequences import Tiers
 from superfluid.engine.slots import Slot
 from superfluid.protocol.ticks import pack, unpack
@@ -198,6 +198,13 @@ class Parking:
         """On return, no file holds anything of these sessions."""
         self._writer.cancel(sessions)
         self._parks.erase(sessions)
+
+    def forget_strays(self, sessions: Collection[int], stream: array[int]) -> None:
+        """On return, no file holds anything of these sessions that is not of `stream`."""
+        held = {session for session in sessions if self._writer.holds(session)}
+        self._collect()
+        kept = {artifact.session for artifact in self._parks if not strays(artifact.tokens, stream)}
+        self.forget([session for session in sessions if session in held or session not in kept])
 
     def close(self) -> None:
         self._writer.close()

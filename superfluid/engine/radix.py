@@ -29,6 +29,11 @@ def common(left: array[int], right: array[int]) -> int:
     return low
 
 
+def strays(held: array[int], stream: array[int]) -> bool:
+    """Whether `held` holds tokens in a place where `stream` has others."""
+    return common(held, stream) < min(len(held), len(stream))
+
+
 @dataclass(slots=True, eq=False)
 class _Node(Generic[Entry]):
     """`edge` is what stands between the parent's tokens and this node's."""

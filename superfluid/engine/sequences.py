@@ -20,6 +20,7 @@ from superfluid.engine.backend import Backend
 from superfluid.engine.host import HostCopies, HostCopy
 from superfluid.engine.matching import WORTH_MOVING, Match, Matcher, serves
 from superfluid.engine.parks import Artifact, Parks
+from superfluid.engine.radix import strays
 from superfluid.engine.ranking import Ranking
 from superfluid.engine.saving import Saving
 from superfluid.engine.shifting import Shifting
@@ -310,6 +311,13 @@ class Tiers:
             if slot.session in sessions:
                 self._clear(slot)
         self._host.forget(sessions)
+
+    def forget_strays(self, sessions: Collection[int], stream: array[int]) -> None:
+        """Drop what idle sequences and host copies of these sessions hold of something else than `stream`."""
+        for slot in self._slots:
+            if slot.idle and slot.session in sessions and strays(slot.tokens, stream):
+                self._clear(slot)
+        self._host.forget_strays(sessions, stream)
 
     def _touch(self, slot: Slot) -> None:
         self._clock += 1

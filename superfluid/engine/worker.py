@@ -38,6 +38,7 @@ from superfluid.protocol.ticks import (
     Retire,
     Shift,
     Tick,
+    unpack,
 )
 
 Opener = Callable[[Load, int, Callable[[float], bool]], Backend]
@@ -81,6 +82,12 @@ def serve(channel: Channel, open_backend: Opener, *, check: bool = False) -> Non
             match request:
                 case Tick():
                     channel.send(rounds.run(request))
+                case Forget(stream=bytes(stream)):
+                    tokens = unpack(stream)
+                    tiers.forget_strays(request.sessions, tokens)
+                    if parking is not None:
+                        parking.forget_strays(request.sessions, tokens)
+                    channel.send(Forgotten(request.ticket))
                 case Forget():
                     rounds.forget(frozenset(request.sessions))
                     if parking is not None:

@@ -13,6 +13,9 @@ from superfluid.protocol.wire import F32, U8, U32, U64
 
 Span = tuple[U32, ...]
 
+ERASED = (1 << 32) - 1
+"""Stands for each token of an entry that is erased; no vocabulary has it."""
+
 
 @dataclass(frozen=True, slots=True)
 class GenParams:
@@ -253,6 +256,22 @@ class Ingested:
 
 
 @dataclass(frozen=True, slots=True)
+class Erased:
+    """What is left of an `Ingested`, in its place, once the log keeps no more of what left the stream long ago.
+
+    `entries` are those that are left, the last of the batch. `erased` has the number of tokens of each one before
+    them, 0 where it had no span. The other fields are as they were.
+    """
+
+    entries: tuple[Entry, ...]
+    erased: tuple[U32, ...]
+    version: U64
+    head: Span
+    evicted: U64
+    dropped: U64
+
+
+@dataclass(frozen=True, slots=True)
 class Rewound:
     """The conversation goes on after its first `messages` messages: what came later leaves the stream, data that
     stood there is set aside for `Restored`."""
@@ -326,6 +345,7 @@ EventBody = (
     | FlashAdded
     | FlashRemoved
     | FlashAnswered
+    | Erased
 )
 
 
@@ -337,6 +357,14 @@ class Event:
     epoch: U64
     ts_unix_ms: U64
     body: EventBody
+
+
+def batch_of(body: Ingested | Erased) -> Ingested:
+    """The batch that a record of data is, or was: of each entry that is erased, the length alone is true."""
+    if isinstance(body, Ingested):
+        return body
+    gone = tuple(Entry("", (ERASED,) * length) for length in body.erased)
+    return Ingested(body.version, body.head, gone + body.entries, body.evicted, body.dropped)
 
 
 def span_of(body: EventBody) -> Span:
@@ -354,5 +382,7 @@ def span_of(body: EventBody) -> Span:
             return span
         case Ingested(head=head, entries=entries):
             return (*head, *(token for entry in entries for token in entry.span))
+        case Erased():
+            return span_of(batch_of(body))
         case _:
             return ()

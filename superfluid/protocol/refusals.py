@@ -95,6 +95,15 @@ class BadPoint(Refusal):
         super().__init__(f"fork point {point} is outside session {session}: 1..={most}")
 
 
+class DataErased(Refusal):
+    code = "data_erased"
+
+    def __init__(self, session: int, point: int) -> None:
+        super().__init__(
+            f"session {session} held data at event {point} that is erased (--feed-keep); go on from later"
+        )
+
+
 class BadEdits(Refusal):
     code = "bad_edits"
 

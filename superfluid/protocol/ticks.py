@@ -133,10 +133,12 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Drop every trace of these sessions, sequences and host copies, and say `Forgotten`."""
+    """Drop every trace of these sessions, sequences, host copies and what is on disk, and say `Forgotten`. With a
+    packed `stream`, only what is neither a part of it nor goes on from it, and lanes keep what they have."""
 
     ticket: U64
     sessions: tuple[U64, ...]
+    stream: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from superfluid.protocol.records import ERASED
 from superfluid.sessions.cuts import Cuts
 
 Extent = tuple[int, int]
@@ -43,6 +44,8 @@ class FeedState:
     entries: list[Extent] = field(default_factory=list)
     detached: list[array[int]] = field(default_factory=list)
     """tokens of entries that a rewind took out of the stream and `Restored` puts back, oldest first"""
+    ordinals: list[int] = field(default_factory=list)
+    """of `entries` and of `detached` behind them: the how manieth entry ever each is, from 1"""
     ingested: int = 0
     """entries ever, in batches"""
     evicted: int = 0
@@ -63,7 +66,24 @@ class FeedState:
         return sum(length for _, length in self.entries)
 
     def copy(self) -> FeedState:
-        return replace(self, entries=self.entries[:], detached=self.detached[:], flashes=self.flashes.copy())
+        return replace(
+            self,
+            entries=self.entries[:],
+            detached=self.detached[:],
+            ordinals=self.ordinals[:],
+            flashes=self.flashes.copy(),
+        )
+
+    def is_whole(self, tokens: array[int]) -> bool:
+        """Whether the log still has all the data that is in the stream `tokens`, or waits to be put back."""
+        waiting = any(ERASED in entry for entry in self.detached)
+        return not waiting and all(tokens[start] != ERASED for start, _ in self.entries)
+
+    def number(self, unseen: int, seen: int) -> None:
+        """A batch of so many entries comes, of which the first `unseen` never are in the stream."""
+        held, first = len(self.entries), self.ingested + unseen + 1
+        self.ordinals[held:held] = range(first, first + seen)
+        self.ingested += unseen + seen
 
     def begin_timeline(self) -> None:
         """A fork takes over the data and how it is taken in; name and questions stay with the parent."""
@@ -75,6 +95,7 @@ class FeedState:
         gone = self.entries[: max(count, 0)]
         del self.entries[: len(gone)]
         del self.detached[: max(count, 0) - len(gone)]
+        del self.ordinals[: max(count, 0)]
         return Cuts((start, start + length) for start, length in gone)
 
     def move(self, moved: Callable[[int], int]) -> None:
@@ -92,7 +113,10 @@ class FeedState:
     def detach(self, cut: int, tokens: array[int]) -> None:
         """The stream ends at `cut` from now on; entries behind it wait to be restored. `tokens` is what it was."""
         behind = [(start, length) for start, length in self.entries if start >= cut]
-        self.entries = self.entries[: len(self.entries) - len(behind)]
+        held = len(self.entries)
+        kept = held - len(behind)
+        self.ordinals = [*self.ordinals[:kept], *self.ordinals[held:], *self.ordinals[kept:held]]
+        self.entries = self.entries[:kept]
         self.detached += [tokens[start : start + length] for start, length in behind]
         if self.frozen_end is not None and self.frozen_end >= cut:
             self.frozen_end = None

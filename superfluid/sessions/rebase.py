@@ -79,8 +79,9 @@ class _Rebase:
     def _follow(self, event: Event, kept: bool) -> None:
         """The parent's side of a record."""
         body = event.body
-        if isinstance(body, records.Ingested):
-            self._kept = self._kept[_evicted(body) :] + [kept] * sum(bool(entry.span) for entry in body.entries)
+        if isinstance(body, records.Ingested | records.Erased):
+            batch = records.batch_of(body)
+            self._kept = self._kept[_evicted(batch) :] + [kept] * sum(bool(entry.span) for entry in batch.entries)
         self._parent.events = event.event_id
         self._parent.apply(event)
         del self._reached[len(self._parent.said) :]
@@ -103,11 +104,12 @@ class _Rebase:
                 self._commit(
                     records.GenerationPrompt(self._render.opener(self._child) if self._moved(span) else span)
                 )
-            case records.Ingested(head=head, entries=entries):
-                gone = sum(self._kept[: _evicted(event.body)])
-                unseen = sum(not entry.span for entry in entries)
-                head = self._head(head) if unseen < len(entries) else ()
-                self._commit(replace(event.body, head=head, evicted=gone + unseen))
+            case (records.Ingested() | records.Erased()) as body:
+                batch = records.batch_of(body)
+                gone = sum(self._kept[: _evicted(batch)])
+                unseen = sum(not entry.span for entry in batch.entries)
+                head = self._head(batch.head) if unseen < len(batch.entries) else ()
+                self._commit(replace(body, head=head, evicted=gone + unseen))
             case records.Restored(head=head):
                 if self._child.feed.detached:
                     self._commit(records.Restored(self._head(head)))

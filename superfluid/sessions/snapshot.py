@@ -25,7 +25,7 @@ EVERY = 1000
 TOKENS = 1 << 18
 """Tokens put on the input between two; a record of data may bring thousands."""
 
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,7 @@ class _Feed:
     version: U64
     entries: tuple[tuple[U64, U64], ...]
     detached: tuple[bytes, ...]
+    ordinals: tuple[U64, ...]
     ingested: U64
     evicted: U64
     dropped: U64
@@ -227,6 +228,7 @@ def _of_feed(feed: FeedState) -> _Feed:
         version=feed.version,
         entries=tuple(feed.entries),
         detached=tuple(pack(entry) for entry in feed.detached),
+        ordinals=tuple(feed.ordinals),
         ingested=feed.ingested,
         evicted=feed.evicted,
         dropped=feed.dropped,
@@ -256,6 +258,7 @@ def _to_feed(feed: _Feed) -> FeedState:
         version=feed.version,
         entries=list(feed.entries),
         detached=[array("I", unpack(entry)) for entry in feed.detached],
+        ordinals=list(feed.ordinals),
         ingested=feed.ingested,
         evicted=feed.evicted,
         dropped=feed.dropped,

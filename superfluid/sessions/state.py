@@ -149,8 +149,8 @@ class SessionState:
                 self.permissions.add(event_id)
             case records.PermissionResponse(request_id=request_id):
                 self.permissions.discard(request_id)
-            case records.Ingested():
-                self._ingest(body)
+            case records.Ingested() | records.Erased():
+                self._ingest(records.batch_of(body))
             case records.Rewound(messages=messages, version=version):
                 self.feed.version = version
                 self._rewind(messages)
@@ -232,13 +232,13 @@ class SessionState:
     def _ingest(self, body: records.Ingested) -> None:
         feed = self.feed
         feed.version = body.version
-        feed.ingested += len(body.entries)
         feed.dropped += body.dropped
         unseen = sum(not entry.span for entry in body.entries)
         held = len(feed.entries) + len(feed.detached)
         # A rebase may have left out some of what this batch evicted.
         feed.evicted += unseen + max(0, min(body.evicted - unseen, held))
         self._take_out(feed.evict(body.evicted - unseen))
+        feed.number(unseen, len(body.entries) - unseen)
         self._put_data(body.head, [entry.span for entry in body.entries if entry.span])
 
     def _put_data(self, head: Sequence[int], entries: Sequence[Sequence[int]]) -> None:

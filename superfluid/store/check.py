@@ -10,7 +10,7 @@ from pathlib import Path
 
 from superfluid.store.errors import DamagedRecord, StoreError
 from superfluid.store.log import SessionLog
-from superfluid.store.schema import VERSION
+from superfluid.store.schema import ERASING, VERSION
 
 MOST = 10_000
 """Damaged records named for one log: a number of events that has itself gone wrong must not go on for ever."""
@@ -73,7 +73,7 @@ class _Reading(SessionLog):
         except sqlite3.Error as fault:
             self._reader.close()
             raise StoreError(f"{path}: {fault}") from fault
-        if version != VERSION:
+        if version not in (VERSION, ERASING):
             self._reader.close()
             raise StoreError(f"{path} is no session log of version {VERSION}, which is what this build reads")
 

@@ -8,7 +8,6 @@ Synchronous. One thread at a time may write, one (another) may read; the daemon 
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,7 +22,8 @@ from superfluid.sessions.heads import FIRST_REQUEST, Head, Segment
 from superfluid.sessions.state import SessionState
 from superfluid.store import head_rows
 from superfluid.store.errors import DamagedRecord, StoreError
-from superfluid.store.schema import connect, erase_copies
+from superfluid.store.rows import digest_of, event_in, is_whole, stored
+from superfluid.store.schema import ERASING, connect, erase_copies
 
 PAGE = 512
 """Records fetched in one step. Between steps no read transaction is open, so that a checkpoint can truncate."""
@@ -32,6 +32,15 @@ _SELECT_RECORDS = (
     "SELECT event, epoch, ts, digest, body FROM records"
     " WHERE session = ? AND event >= ? AND event < ? AND erased = 0 ORDER BY event LIMIT ?"
 )
+_SELECT_BATCHES = (
+    "SELECT event, epoch, ts, digest, body FROM records"
+    " WHERE session = ? AND event >= ? AND event < ? AND erased = 0 AND substr(body, 1, 2) IN (?, ?) ORDER BY event"
+)
+_BATCHES = tuple(
+    postcard.encode(EventBody, body)[:2]
+    for body in (records.Ingested(0, (), (), 0, 0), records.Erased((), (), 0, (), 0, 0))
+)
+"""What the bodies of batches of data begin with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +131,14 @@ class SessionLog:
             raise StoreError(f"{fault.filename}: {fault.strerror}") from fault
         self.truncate()
 
+    def erase_data(self, session: int, erased: Iterable[Event]) -> None:
+        """One transaction that puts what is left of a session's batches in their place. It is durable when this
+        returns; `erase_rest` then leaves nothing of what they were."""
+        with _Transaction(self._writer):
+            for event in erased:
+                self._overwrite(session, event)
+            self._writer.execute(f"PRAGMA user_version = {ERASING}")
+
     def truncate(self) -> None:
         """Empties the write-ahead log into the database."""
         try:
@@ -134,7 +151,7 @@ class SessionLog:
     def _write(self, change: Change) -> None:
         title_key = name_key = None
         for event in change.events:
-            body = postcard.encode(EventBody, _stored(event.body))
+            body = postcard.encode(EventBody, stored(event.body))
             session = change.head.id
             cursor = self._writer.execute(
                 "INSERT INTO records (session, event, epoch, ts, digest, body) VALUES (?, ?, ?, ?, ?, ?)",
@@ -143,7 +160,7 @@ class SessionLog:
                     event.event_id,
                     event.epoch,
                     event.ts_unix_ms,
-                    _digest(session, event.event_id, event.epoch, event.ts_unix_ms, body),
+                    digest_of(session, event.event_id, event.epoch, event.ts_unix_ms, body),
                     body,
                 ),
             )
@@ -165,17 +182,27 @@ class SessionLog:
         self._erase_snapshots(head.id)
         self._writer.execute(
             "INSERT INTO snapshots (session, event, digest, state) VALUES (?, ?, ?, ?)",
-            (head.id, head.events, _digest(head.id, head.events, 0, 0, state), state),
+            (head.id, head.events, digest_of(head.id, head.events, 0, 0, state), state),
         )
 
     def _copy(self, segment: Segment, child: int) -> None:
         for event in self._expanded(self._writer, segment):
             body = postcard.encode(EventBody, event.body)
-            digest = _digest(child, event.event_id, event.epoch, event.ts_unix_ms, body)
+            digest = digest_of(child, event.event_id, event.epoch, event.ts_unix_ms, body)
             self._writer.execute(
                 "INSERT INTO records (session, event, epoch, ts, digest, body) VALUES (?, ?, ?, ?, ?, ?)",
                 (child, event.event_id, event.epoch, event.ts_unix_ms, digest, body),
             )
+
+    def _overwrite(self, session: int, event: Event) -> None:
+        # As `_erase` does: the row keeps its length, and decoding ignores the zeros at its end.
+        query = "SELECT key, length(body) FROM records WHERE session = ? AND event = ? AND erased = 0"
+        ((key, length),) = self._writer.execute(query, (session, event.event_id)).fetchall()
+        body = postcard.encode(EventBody, event.body)
+        assert len(body) <= length, "what is left of a batch is longer than the batch"
+        body += bytes(length - len(body))
+        digest = digest_of(session, event.event_id, event.epoch, event.ts_unix_ms, body)
+        self._writer.execute("UPDATE records SET digest = ?, body = ? WHERE key = ?", (digest, body, key))
 
     def _erase(self, session: int) -> None:
         # Zeros of the same length go where the body was: SQLite overwrites a row that keeps its size in place.
@@ -222,6 +249,16 @@ class SessionLog:
         for segment in segments:
             yield from self._expanded(self._reader, segment)
 
+    def batches(self, segment: Segment) -> tuple[Event, ...]:
+        """The records in `segment` that bring data, in order, at once. Raises DamagedRecord."""
+        rows = self._read(_SELECT_BATCHES, (segment.session, segment.start, segment.stop, *_BATCHES))
+        return tuple(event_in(segment.session, row[0], row) for row in rows)
+
+    def last_snapshot(self, session: int) -> int:
+        """How many events the session's latest snapshot holds, 0 where there is none."""
+        query = "SELECT coalesce(max(event), 0) FROM snapshots WHERE session = ? AND erased = 0"
+        return int(self._read(query, (session,))[0][0])
+
     def snapshot(self, session: int, most: int) -> SessionState | None:
         """The session's latest snapshot of at most `most` events, None where there is none that is whole."""
         try:
@@ -233,7 +270,7 @@ class SessionLog:
         except _CorruptPage:
             return None
         for event, digest, state in rows:
-            if _is_whole(session, event, 0, 0, digest, state):
+            if is_whole(session, event, 0, 0, digest, state):
                 try:
                     return snapshot.load(state)
                 except DecodeError:
@@ -267,13 +304,8 @@ class SessionLog:
         at = segment.start
         while at < segment.stop:
             rows = self._page(connection, segment, at)
-            for event_id, epoch, ts, digest, body in rows:
-                if event_id != at or not _is_whole(segment.session, event_id, epoch, ts, digest, body):
-                    raise DamagedRecord(segment.session, at)
-                try:
-                    yield Event(event_id, epoch, ts, postcard.decode(EventBody, body))
-                except DecodeError:
-                    raise DamagedRecord(segment.session, at) from None
+            for row in rows:
+                yield event_in(segment.session, at, row)
                 at += 1
             if not rows:
                 raise DamagedRecord(segment.session, at)
@@ -296,7 +328,7 @@ class SessionLog:
         if event_id < inherited:
             return body
         prefix = tuple(
-            (event.event_id, _stored(event.body))
+            (event.event_id, stored(event.body))
             for event in self._page_through(connection, Segment(session, 0, inherited))
         )
         return records.Rerooted(body.purged_parent, prefix)
@@ -306,7 +338,7 @@ class SessionLog:
         query = "SELECT event, epoch, ts, digest, body FROM records WHERE key = ? AND erased = 0"
         try:
             for row in self._read(query, (key,)):
-                if _is_whole(session, *row):
+                if is_whole(session, *row):
                     match postcard.decode(EventBody, row[4]):
                         case records.MetaUpdated(title=title):
                             return title
@@ -317,7 +349,7 @@ class SessionLog:
         return None
 
     def _read(
-        self, query: str, values: tuple[int | str, ...], connection: sqlite3.Connection | None = None
+        self, query: str, values: tuple[int | str | bytes, ...], connection: sqlite3.Connection | None = None
     ) -> list[tuple[Any, ...]]:
         try:
             return (connection or self._reader).execute(query, values).fetchall()
@@ -356,19 +388,3 @@ class _Transaction:
             fault = refused
         if isinstance(fault, sqlite3.Error):
             raise StoreError(str(fault)) from fault
-
-
-def _stored(body: EventBody) -> EventBody:
-    """What is written of `body`: the prefix of a `Rerooted` lies beside it, as records of the session itself."""
-    return records.Rerooted(body.purged_parent, ()) if isinstance(body, records.Rerooted) else body
-
-
-def _is_whole(session: int, event: Any, epoch: Any, ts: Any, digest: Any, body: Any) -> bool:
-    """Whether a row is what was written. After damage, its columns may be of any type."""
-    numbers = all(type(number) is int and number >= 0 for number in (event, epoch, ts))
-    return numbers and type(body) is bytes and digest == _digest(session, event, epoch, ts, body)
-
-
-def _digest(session: int, event: int, epoch: int, ts: int, body: bytes) -> bytes:
-    place = b"".join(number.to_bytes(8, "little") for number in (session, event, epoch, ts))
-    return hashlib.blake2b(place + body, digest_size=8).digest()

@@ -18,6 +18,10 @@ from superfluid.store.errors import StoreError
 
 VERSION = 2
 
+ERASING = 3
+"""The version of a log from which data was erased while its session lives: as 2, but older builds have no record of
+that. A log gets it with the first erasure, so that those who keep everything can go back."""
+
 _FEED_COLUMNS = (
     "name_key INTEGER",  # the record that holds the name
     "born_ms INTEGER NOT NULL DEFAULT 0",
@@ -128,8 +132,8 @@ def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
 def _refuse_others(connection: sqlite3.Connection, path: Path) -> None:
     """Raises StoreError for a database that this build cannot go on with, before anything is written to it."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > VERSION:
-        raise StoreError(f"{path} was written by a newer build: its version is {version}, this build reads {VERSION}")
+    if version > ERASING:
+        raise StoreError(f"{path} was written by a newer build: its version is {version}, this build reads {ERASING}")
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if version < 0 or (version == 0) != (tables == 0):
         raise StoreError(f"{path} is a database, but no session log")
@@ -137,7 +141,7 @@ def _refuse_others(connection: sqlite3.Connection, path: Path) -> None:
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version == VERSION:
+    if version in (VERSION, ERASING):
         return
     if version:
         _set_aside(connection, copy_of(path, version))

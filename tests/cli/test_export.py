@@ -106,6 +106,7 @@ def test_a_feed(cli: Cli, server: FakeServer) -> None:
         records.FlashAdded(1, "up?", 8),
         records.FlashAnswered(1, "yes", 1, 2.5),
         records.Restored((1,)),
+        records.Erased((records.Entry("GBP 1.30", (5, 6)),), (2, 0), 2, (), 2, 0),
     )
     for content in (False, True):
         script(server, *log)
@@ -113,6 +114,9 @@ def test_a_feed(cli: Cli, server: FakeServer) -> None:
         shown = (
             ("EUR 1.10", "old", "up?", "yes") if content else ({"bytes": 8}, {"bytes": 3}, {"bytes": 3}, {"bytes": 3})
         )
+        assert told[6]["type"] == "erased"
+        assert told[6]["entries"] == [{"text": "GBP 1.30" if content else {"bytes": 8}, "tokens": 2}]
+        assert told[6]["erased"] == [2, 0]
         assert told[1] == {"type": "named", "name": "desk"}
         assert told[2]["entries"] == [{"text": shown[0], "tokens": 2}, {"text": shown[1], "tokens": 0}]
         assert (told[2]["head_tokens"], told[2]["evicted"]) == (2, 1)

@@ -1,5 +1,6 @@
 """`superfluid serve` up to the daemon's door: a stand-in module takes the configuration and plays the daemon."""
 
+import math
 import sys
 import types
 from collections.abc import Callable
@@ -117,6 +118,16 @@ def test_every_environment_variable(cli: Cli, daemon: StandIn, monkeypatch: pyte
             log_filter="debug",
         )
     ]
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("0", 0.0), ("90", 90.0), ("2h", 7200.0), ("forever", math.inf)])
+def test_feed_keep(cli: Cli, daemon: StandIn, monkeypatch: pytest.MonkeyPatch, text: str, seconds: float) -> None:
+    assert cli("serve").code == 0
+    monkeypatch.setenv("SUPERFLUID_FEED_KEEP", text)
+    assert cli("serve").code == 0
+    assert cli("serve", "--feed-keep", text).code == 0
+    assert [config.feed_keep for config in daemon.configs] == [math.inf, seconds, seconds]
+    assert "expected forever or a time" in cli("serve", "--feed-keep", "long").err
 
 
 def test_what_is_typed_wins_over_the_environment(cli: Cli, daemon: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:

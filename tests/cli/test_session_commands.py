@@ -158,6 +158,7 @@ def test_read(cli: Cli, server: FakeServer) -> None:
         event(11, records.Ingested(3, (1, 2), (records.Entry("a", (4, 5)), records.Entry("b", (6,))), 1, 0)),
         event(12, records.FlashAdded(1, "Which?", 16)),
         event(13, records.FlashAnswered(1, "That.", 3, 0.25)),
+        event(14, records.Erased((records.Entry("c", (7,)),), (2, 0), 4, (), 1, 0)),
     )
     server.expect(requests.Read(1, 2), responses.Events(log))
     rows = [line.split("\t") for line in cli("session", "read", "1", "--cursor", "2").out.splitlines()]
@@ -176,8 +177,9 @@ def test_read(cli: Cli, server: FakeServer) -> None:
         "version 3, 2 tokens of framing, 2 entries, 3 tokens, evicted 1, dropped 0",
         "id 1, max_tokens 16",
         "id 1, data_version 3, confidence 0.250",
+        "1 entry, 1 token, 2 entries of 2 tokens erased, version 4, 0 tokens of framing, evicted 1, dropped 0",
     ]
-    assert [row[4] for row in rows[-3:]] == ["a\\nb", "Which?", "That."]
+    assert [row[4] for row in rows[-4:]] == ["a\\nb", "Which?", "That.", "c"]
 
 
 def test_read_json_is_a_line_an_event(cli: Cli, server: FakeServer) -> None:

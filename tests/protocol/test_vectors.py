@@ -69,6 +69,10 @@ FEED_RECORDS = [
     (records.FlashAdded(1, "q", 32), "85 01 01 01 71 20"),
     (records.FlashRemoved(1), "86 01 01"),
     (records.FlashAnswered(1, "v", 9, 1.5), "87 01 01 01 76 09 00 00 c0 3f"),
+    (
+        records.Erased((records.Entry("b", (9,)),), (0, 128), 2, (7,), 3, 1),
+        "88 01 01 01 62 01 09 02 00 80 01 02 01 07 03 01",
+    ),
 ]
 
 
@@ -81,6 +85,8 @@ def test_feed_record_vector(value, hexes):
 def test_what_feed_records_bring_to_the_input():
     entries = (records.Entry("a", (1, 2)), records.Entry("b", ()), records.Entry("c", (3,)))
     assert records.span_of(records.Ingested(1, (8, 9), entries, 1, 0)) == (8, 9, 1, 2, 3)
+    gone = records.Erased((records.Entry("c", (3,)),), (2, 0), 1, (8, 9), 1, 0)
+    assert records.span_of(gone) == (8, 9, records.ERASED, records.ERASED, 3)
     assert records.span_of(records.Restored((8,))) == (8,)
     assert records.span_of(records.Rewound(1, 1)) == ()
 

@@ -10,7 +10,7 @@ from superfluid.protocol import records
 from superfluid.store.errors import StoreError
 from superfluid.store.lock import DirectoryLock
 from superfluid.store.log import SessionLog
-from superfluid.store.schema import VERSION
+from superfluid.store.schema import ERASING
 from tests.sessions.world import World
 
 NOBODY = 65534
@@ -63,9 +63,9 @@ def test_files_that_others_could_read_are_closed_to_them(tmp_path):
 def test_a_newer_version_is_refused_and_left_alone(path):
     SessionLog(path).close()
     with closing(sqlite3.connect(path)) as database:
-        database.execute(f"PRAGMA user_version = {VERSION + 1}")
+        database.execute(f"PRAGMA user_version = {ERASING + 1}")
     before = path.read_bytes()
-    with pytest.raises(StoreError, match=rf"newer build: its version is {VERSION + 1}, this build reads {VERSION}$"):
+    with pytest.raises(StoreError, match=rf"newer build: its version is {ERASING + 1}, this build reads {ERASING}$"):
         SessionLog(path)
     assert path.read_bytes() == before
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import trio
@@ -9,10 +10,13 @@ import trio
 from superfluid.daemon.book import Book
 from superfluid.daemon.served import ServedModel
 from superfluid.protocol.records import Drop, Event, EventBody, Forked, GenParams, Rebased, RebaseEdit, Span
-from superfluid.protocol.refusals import ProtocolRefusal
+from superfluid.protocol.refusals import DataErased, ProtocolRefusal
 from superfluid.sessions import decide
 from superfluid.sessions.rebase import rebase
 from superfluid.sessions.state import SessionState
+
+_Child = tuple[SessionState, tuple[Event, ...]]
+"""A session to be, and its own records, which are applied to it."""
 
 
 class Branching:
@@ -31,35 +35,51 @@ class Branching:
         if parent is None:
             await self._book.commit_new(child, (event,))
         else:
-            await self._commit(parent, child, (event,))
+            async with self._book.writing(parent):
+                await self._book.commit_new(child, (event,))
         return child.id
 
     async def fork(self, session: int, at_event: int, params: GenParams | None) -> int:
         """A session that holds the events before `at_event`."""
-        parent = await self._book.now(session)
-        return await self._fork(parent, decide.fork(parent, at_event, params))
+        return await self._made(session, lambda parent: self._fork(parent, decide.fork(parent, at_event, params)))
 
     async def trim(self, session: int, to_event: int) -> int:
-        parent = await self._book.now(session)
-        edits = decide.trim(parent, to_event)
-        if not edits:
-            return await self._fork(parent, decide.fork(parent, to_event, None))
-        return await self._rebase(parent, edits, parent.params)
+        def trimmed(parent: SessionState) -> Awaitable[_Child]:
+            edits = decide.trim(parent, to_event)
+            if not edits:
+                return self._fork(parent, decide.fork(parent, to_event, None))
+            return self._rebase(parent, edits, parent.params)
+
+        return await self._made(session, trimmed)
 
     async def rebase(self, session: int, edits: tuple[RebaseEdit, ...], params: GenParams | None) -> int:
         if not edits:
             decide.check_edits(SessionState(session), edits)
-        parent = await self._book.now(session)
-        decide.check_edits(parent, edits)
-        return await self._rebase(parent, edits, decide.check_params(params) if params else parent.params)
 
-    async def _fork(self, parent: SessionState, body: Forked) -> int:
+        def rebased(parent: SessionState) -> Awaitable[_Child]:
+            decide.check_edits(parent, edits)
+            return self._rebase(parent, edits, decide.check_params(params) if params else parent.params)
+
+        return await self._made(session, rebased)
+
+    async def _made(self, session: int, make: Callable[[SessionState], Awaitable[_Child]]) -> int:
+        """The id of a child that `make` has made of the session as it is. Raises DataErased."""
+        while True:
+            erasures = self._book.erasures[session]
+            child, events = await make(await self._book.now(session))
+            async with self._book.writing(session):  # it may have been purged while this read and rendered
+                if self._book.erasures[session] != erasures:
+                    continue  # `child` may hold what the log does not have any more
+                if not child.feed.is_whole(child.tokens):
+                    raise DataErased(session, child.fork_at)
+                await self._book.commit_new(child, events)
+                return child.id
+
+    async def _fork(self, parent: SessionState, body: Forked) -> _Child:
         child = await self._child(parent, body.fork_at)
-        event = self._first(child, body)
-        await self._commit(parent.id, child, (event,))
-        return child.id
+        return child, (self._first(child, body),)
 
-    async def _rebase(self, parent: SessionState, edits: tuple[RebaseEdit, ...], params: GenParams) -> int:
+    async def _rebase(self, parent: SessionState, edits: tuple[RebaseEdit, ...], params: GenParams) -> _Child:
         start = edits[0].from_
         child = await self._child(parent, start)
         first = self._first(child, Rebased(parent.id, start, params, edits))
@@ -70,12 +90,7 @@ class Branching:
         now = self._book.now_ms()
         # Rendering and folding a long history takes a while: in a thread, on a state that nobody else has.
         rest = await trio.to_thread.run_sync(rebase, child, later, edits, now, _Rendering(self._model))
-        await self._commit(parent.id, child, (first, *rest))
-        return child.id
-
-    async def _commit(self, parent: int, child: SessionState, events: tuple[Event, ...]) -> None:
-        async with self._book.writing(parent):  # it may have been purged while this read and rendered
-            await self._book.commit_new(child, events)
+        return child, (first, *rest)
 
     async def _child(self, parent: SessionState, events: int) -> SessionState:
         """The state of a new session that inherits `events` events; of the parent's class as it is now."""
