@@ -99,9 +99,7 @@ class DataErased(Refusal):
     code = "data_erased"
 
     def __init__(self, session: int, point: int) -> None:
-        super().__init__(
-            f"session {session} held data at event {point} that is erased (--feed-keep); go on from later"
-        )
+        super().__init__(f"data that session {session} held at event {point} is erased (--feed-keep); go on later")
 
 
 class BadEdits(Refusal):

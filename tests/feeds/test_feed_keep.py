@@ -85,7 +85,7 @@ def test_what_leaves_the_window_is_in_no_file(tmp_path):
             assert tokens_of(client, keeper) == kept
             refused = err(client, requests.Fork(session, early + 1, None))
             assert refused == (
-                f"session {session} held data at event {early + 1} that is erased (--feed-keep); go on from later"
+                f"data that session {session} held at event {early + 1} is erased (--feed-keep); go on later"
             )
             assert "erased" in err(client, requests.Trim(session, early + 1))
             again = fork(client, session, client.summary(session).events)
