@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from superfluid.store.errors import DamagedRecord, StoreError
-from superfluid.store.log import SessionLog
+from superfluid.store.reading import LogReader
 from superfluid.store.schema import ERASING, VERSION
 
 MOST = 10_000
@@ -46,7 +46,7 @@ def _fingerprint(path: Path) -> tuple[int, ...] | None:
 
 
 def _scan(path: Path, *, alone: bool) -> Iterator[DamagedRecord]:
-    log = _Reading(path, alone=alone)
+    log = _open(path, alone=alone)
     try:
         yield from log.check()
     except (TypeError, ValueError) as fault:  # heads have no checksum of their own
@@ -55,27 +55,21 @@ def _scan(path: Path, *, alone: bool) -> Iterator[DamagedRecord]:
         log.close()
 
 
-class _Reading(SessionLog):
-    """A log opened to be read only. Methods that write do not work."""
-
-    def __init__(self, path: Path, *, alone: bool) -> None:
-        """`alone`: the file is at rest, so that SQLite needs neither locks nor files of its own beside it."""
-        self._path = path
-        place = f"{path.absolute().as_uri()}?{'immutable=1' if alone else 'mode=ro'}"
-        try:
-            self._reader = sqlite3.connect(place, uri=True, isolation_level=None, timeout=10)
-        except sqlite3.Error as fault:
-            raise StoreError(f"{path}: {fault}") from fault
-        try:
-            self._reader.execute("PRAGMA query_only = ON")
-            self._reader.text_factory = bytes
-            (version,) = self._reader.execute("PRAGMA user_version").fetchone()
-        except sqlite3.Error as fault:
-            self._reader.close()
-            raise StoreError(f"{path}: {fault}") from fault
-        if version not in (VERSION, ERASING):
-            self._reader.close()
-            raise StoreError(f"{path} is no session log of version {VERSION}, which is what this build reads")
-
-    def close(self) -> None:
-        self._reader.close()
+def _open(path: Path, *, alone: bool) -> LogReader:
+    """`alone`: the file is at rest, so that SQLite needs neither locks nor files of its own beside it."""
+    place = f"{path.absolute().as_uri()}?{'immutable=1' if alone else 'mode=ro'}"
+    try:
+        connection = sqlite3.connect(place, uri=True, isolation_level=None, timeout=10)
+    except sqlite3.Error as fault:
+        raise StoreError(f"{path}: {fault}") from fault
+    try:
+        connection.execute("PRAGMA query_only = ON")
+        connection.text_factory = bytes
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+    except sqlite3.Error as fault:
+        connection.close()
+        raise StoreError(f"{path}: {fault}") from fault
+    if version not in (VERSION, ERASING):
+        connection.close()
+        raise StoreError(f"{path} is no session log of version {VERSION}, which is what this build reads")
+    return LogReader(connection)

@@ -15,7 +15,8 @@ from superfluid.protocol.codes import PurgeMode
 from superfluid.protocol.wire import U64_MAX
 from superfluid.sessions.heads import FeedHead, Head, Heads
 from superfluid.store.errors import DamagedRecord
-from superfluid.store.log import PAGE, Change, SessionLog
+from superfluid.store.log import Change, SessionLog
+from superfluid.store.reading import PAGE
 from tests.sessions.bodies import bodies, edits
 from tests.sessions.world import World
 
