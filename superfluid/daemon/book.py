@@ -10,11 +10,11 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import trio
 
 from superfluid.daemon.bus import Bus
+from superfluid.daemon.log_threads import LogThreads
 from superfluid.protocol import postcard
 from superfluid.protocol.frames import MAX_FRAME
 from superfluid.protocol.records import Created, EpochBump, Event, EventBody, GenParams
@@ -22,10 +22,7 @@ from superfluid.protocol.refusals import ReplyTooLong, SessionDamaged, SessionPu
 from superfluid.sessions import snapshot
 from superfluid.sessions.heads import Head, Heads, first_head
 from superfluid.sessions.state import SessionState
-from superfluid.store.errors import DamagedRecord, StoreError
 from superfluid.store.log import Change, Reroot, SessionLog
-
-T = TypeVar("T")
 
 CACHED = 256
 """Folded states kept in memory beyond those in use."""
@@ -49,7 +46,7 @@ class Book:
     """All sessions of one daemon. `clock` gives unix milliseconds."""
 
     def __init__(self, log: SessionLog, bus: Bus, clock: Callable[[], int]) -> None:
-        self._log = log
+        self.log = LogThreads(log)
         self._bus = bus
         self._clock = clock
         self.heads = Heads(log.heads(), log.last_id())
@@ -68,12 +65,8 @@ class Book:
         self._copied: dict[int, int] = {}
         """those of them that began as copies, and of whom"""
         self._next_passing = FIRST_PASSING
-        self._erasing = False
-        """whether something that was purged is still in the write-ahead log"""
         self.erasures: Counter[int] = Counter()
         """how often records were rewritten that a session has, its own or inherited"""
-        self._writing = trio.CapacityLimiter(1)
-        self._reading = trio.CapacityLimiter(1)
 
     # --- turns and states -----------------------------------------------------------------------------------------
 
@@ -118,7 +111,7 @@ class Book:
             await self._look_again(session)
         state = self._states.get(session)
         if state is None:
-            state = await self._read_off_loop(self._fold, session, self.heads.live(session).events)
+            state = await self._folded(session, self.heads.live(session).events)
             self._states[session] = state
             self._forget_old()
         self._states.move_to_end(session)
@@ -140,14 +133,17 @@ class Book:
         """A state of its own: `state`'s session as it was with its first `events` events."""
         if events == state.events:
             return state.copy()
-        return await self._read_off_loop(self._fold, state.id, events)
+        return await self._folded(state.id, events)
 
-    def _fold(self, session: int, stop: int) -> SessionState:
-        state = self._log.snapshot(session, stop)
+    async def _folded(self, session: int, stop: int) -> SessionState:
+        return await self.log.look_up(lambda log: self._fold(log, session, stop))
+
+    def _fold(self, log: SessionLog, session: int, stop: int) -> SessionState:
+        state = log.snapshot(session, stop)
         if state is None:
             state = SessionState(session)
         own_from = self.heads.live(session).fork_at
-        for event in self._log.read(self.heads.segments(session, state.events, stop)):
+        for event in log.read(self.heads.segments(session, state.events, stop)):
             if event.event_id == own_from and own_from > 0:
                 self._set_born(state, session)
             state.apply(event)
@@ -167,7 +163,7 @@ class Book:
         logged = [self._prepare(draft) for draft in drafts if draft.state.id not in self._passing]
         if logged:
             try:
-                await self._off_loop(self._writing, self._write, [change for change, _ in logged])
+                await self.log.commit([change for change, _ in logged])
             except StoreFailed:
                 self._doubtful.update(draft.state.id for _, draft in logged)
                 raise
@@ -188,7 +184,7 @@ class Book:
         """A session that was just made: `events` are its own records, applied to `child` already."""
         head = first_head(child, events[0].ts_unix_ms)
         change = Change(head, events, snapshot.dump(child) if snapshot.due((0, 0), child) else None)
-        await self._off_loop(self._writing, self._write, [change])
+        await self.log.commit([change])
         self.heads.put(head)
         self._current_epoch.add(child.id)
         self._states[child.id] = child
@@ -277,21 +273,11 @@ class Book:
             self._bus.publish(session, event)
 
     async def _look_again(self, session: int) -> None:
-        head = await self._off_loop(self._reading, self._log.head, session)
+        head = await self.log.ask(lambda log: log.head(session))
         if head is not None:
             self.heads.put(head)
         self._states.pop(session, None)
         self._doubtful.discard(session)
-
-    def _write(self, changes: Sequence[Change]) -> None:
-        """In the writing thread: commit, and erase what an earlier purge could not."""
-        self._log.commit(changes)
-        if self._erasing:
-            try:
-                self._log.erase_rest()
-                self._erasing = False
-            except StoreError:
-                pass  # the next commit tries again
 
     async def purge(self, purged: Sequence[Draft], rerooted: Sequence[Draft]) -> bool:
         """One transaction that erases sessions and cuts living children loose; the caller has all their turns.
@@ -303,39 +289,17 @@ class Book:
         for change, draft in map(self._prepare, rerooted):
             inherited = self.heads.segments(draft.state.id, 0, change.head.own_from)
             cut.append((Reroot(replace(change, head=replace(change.head, own_from=0)), inherited), draft))
-        try:
-            await self._off_loop(
-                self._writing, self._log.purge, [change for change, _ in gone], [reroot for reroot, _ in cut]
-            )
-            self._erasing = False
-        except StoreFailed:
-            sessions = {draft.state.id for draft in (*purged, *rerooted)}
-            self._doubtful |= sessions
-            head = await self._off_loop(self._reading, self._log.head, gone[0][0].head.id)
-            if head is None or not head.purged:
-                raise
-            self._doubtful -= sessions
-            self._erasing = True
+        sessions = {draft.state.id for draft in (*purged, *rerooted)}
+        self._doubtful |= sessions  # until it is known what the log says
+        await self.log.purge([change for change, _ in gone], [reroot for reroot, _ in cut])
+        self._doubtful -= sessions
         for reroot, draft in cut:
             self._take_over(reroot.change, draft.state)
         for change, draft in gone:
             self._take_over(change, draft.state)
             del self._states[change.head.id]
             self._current_epoch.discard(change.head.id)
-        return not self._erasing
-
-    async def rewrite(self, work: Callable[[SessionLog], None]) -> None:
-        """Have `work` write over what the log says, in the turns of all whom that concerns. What was there is in no
-        file after `erase_rest`. Raises StoreFailed."""
-        try:
-            await self.tell_log(work)
-        finally:
-            self._erasing = True
-
-    async def erase_rest(self) -> None:
-        """Empty the write-ahead log of what was erased; where that fails, this and every commit try again."""
-        if self._erasing:
-            await self._off_loop(self._writing, self._write, ())
+        return not self.log.erasing
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -343,15 +307,16 @@ class Book:
         """Events `start` to `stop - 1` (to the end where None). Raises ReplyTooLong past the frame limit."""
         head = self.live(session)
         try:
-            return await self._read_off_loop(self._collect, session, start, head.events if stop is None else stop)
+            stop = head.events if stop is None else stop
+            return await self.log.look_up(lambda log: self._collect(log, session, start, stop))
         except SessionDamaged:
             self.live(session)  # it may have been purged meanwhile
             raise
 
-    def _collect(self, session: int, start: int, stop: int) -> tuple[Event, ...]:
+    def _collect(self, log: SessionLog, session: int, start: int, stop: int) -> tuple[Event, ...]:
         events: list[Event] = []
         size = 0
-        for event in self._log.read(self.heads.segments(session, start, stop)):
+        for event in log.read(self.heads.segments(session, start, stop)):
             events.append(event)
             size += len(postcard.encode(Event, event))
             if size > MAX_FRAME:
@@ -372,29 +337,3 @@ class Book:
             for event in page:
                 yield event
             start += len(page)
-
-    async def ask_log(self, work: Callable[[SessionLog], T]) -> T:
-        """What `work` reads in the log, in the reading thread. Raises StoreFailed, SessionDamaged."""
-        return await self._off_loop(self._reading, work, self._log)
-
-    async def tell_log(self, work: Callable[[SessionLog], None]) -> None:
-        """Have `work` write to the log, in the writing thread. Raises StoreFailed."""
-        await self._off_loop(self._writing, work, self._log)
-
-    async def _read_off_loop(self, work: Callable[..., T], *args: object) -> T:
-        """Run `work`, which reads by the heads, in the reading thread."""
-        try:
-            return await self._off_loop(self._reading, work, *args)
-        except SessionDamaged:
-            # Or a purge is under way that has moved or erased records, here or further up: heads follow at its end.
-            await self._off_loop(self._writing, lambda: None)
-            return await self._off_loop(self._reading, work, *args)
-
-    async def _off_loop(self, limiter: trio.CapacityLimiter, work: Callable[..., T], *args: object) -> T:
-        """Run `work` in a thread, one at a time a limiter, and translate what the store may raise."""
-        try:
-            return await trio.to_thread.run_sync(work, *args, limiter=limiter)
-        except StoreError as fault:
-            raise StoreFailed(str(fault)) from fault
-        except DamagedRecord as damaged:
-            raise SessionDamaged(damaged.session, damaged.event) from damaged

@@ -104,7 +104,7 @@ class World:
                 await self.rebase(session, start, self.chance.randint(start + 1, state.events))
             case "snapshot":
                 change = Change(self.book.live(session), (), snapshot.dump(state))
-                await self.book.rewrite(lambda log: log.commit((change,)))
+                await self.book.log.rewrite(lambda log: log.commit((change,)))
             case "purge" if len(self.living) > 3:
                 mode = self.chance.choice([PurgeMode.REROOT, PurgeMode.REROOT, PurgeMode.CASCADE])
                 for purged in await self.keeping.purge(session, 0, mode):

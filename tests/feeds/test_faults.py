@@ -74,7 +74,7 @@ def test_a_full_disk_loses_nothing_that_waits(tmp_path):
         session = await house.cases.feeds.open("full", 300, False)
         house.cases.feeds.push(session, lines(0, 3))
         await house.settled(session)
-        database = house.book._log._writer
+        database = house.book.log._log._writer
         (pages,) = database.execute("PRAGMA page_count").fetchone()
         database.execute(f"PRAGMA max_page_count = {pages}")
         house.cases.feeds.push(session, lines(3, 1500))

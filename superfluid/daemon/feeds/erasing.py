@@ -125,7 +125,7 @@ class Erasing:
     async def _try(self, session: int, due: int) -> None:
         try:
             await self._sweep(session, due)
-            await self._book.erase_rest()
+            await self._book.log.erase_rest()
             self._refused.discard(session)
         except Refusal as refusal:  # purged meanwhile, damaged, or the disk is full
             if session not in self._refused:
@@ -200,7 +200,7 @@ class Erasing:
             if self._sharers(shared.session) != shared.sharers:
                 return False
             try:
-                await self._book.rewrite(lambda log: log.erase_data(shared.session, rests))
+                await self._book.log.rewrite(lambda log: log.erase_data(shared.session, rests))
             finally:
                 self._book.erasures.update(sharer for sharer, _ in shared.sharers)
         return True
@@ -261,10 +261,10 @@ class Erasing:
 
     async def _renew_snapshot(self, state: SessionState, since: int) -> None:
         """A snapshot of fewer than `since` events may hold what has left since: one of now takes its place."""
-        events = await self._book.ask_log(lambda log: log.last_snapshot(state.id))
+        events = await self._book.log.ask(lambda log: log.last_snapshot(state.id))
         if 0 < events < since:
             change = Change(self._book.live(state.id), (), snapshot.dump(state))
-            await self._book.rewrite(lambda log: log.commit((change,)))
+            await self._book.log.rewrite(lambda log: log.commit((change,)))
 
     async def _forget_kv(self, session: int, stream: bytes) -> None:
         """Return once there is no KV of the session but of its stream."""
@@ -283,7 +283,7 @@ class Erasing:
         began = trio.current_time()
         found: list[Event] = []
         for segment in self._book.heads.segments(session, start, stop):
-            found += await self._book.ask_log(lambda log, segment=segment: log.batches(segment))  # type: ignore[misc]
+            found += await self._book.log.ask(lambda log, segment=segment: log.batches(segment))  # type: ignore[misc]
         await trio.sleep((trio.current_time() - began) * REST)
         return tuple(found)
 

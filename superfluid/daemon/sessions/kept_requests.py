@@ -98,11 +98,11 @@ class KeptRequests:
         """Note how long requests stay, or find out how long they were to."""
         while True:
             try:
-                noted = await self._book.ask_log(lambda log: log.fact(FACT))
+                noted = await self._book.log.ask(lambda log: log.fact(FACT))
                 if not self.on:
                     self._stay = float(noted) if noted is not None else math.inf
                 elif noted != (text := repr(self._seconds).encode()):
-                    await self._book.tell_log(lambda log: log.set_fact(FACT, text))
+                    await self._book.log.tell(lambda log: log.set_fact(FACT, text))
                 return
             except StoreFailed as fault:
                 _LOG.warning("no request is purged for now: %s", fault.code)
@@ -124,7 +124,7 @@ class KeptRequests:
         """Purge what is due at `now`."""
         while batch := self._take(now):
             try:
-                ends = await self._book.ask_log(partial(_ends, batch))
+                ends = await self._book.log.ask(partial(_ends, batch))
             except StoreFailed as fault:
                 self._put_off(batch, fault)
                 continue
