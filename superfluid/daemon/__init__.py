@@ -4,7 +4,7 @@
     feeds/                          streaming sessions: data, flash queries, questions and turns over data
     replies/                        requests that bring along all that is answered: conversations, completions
     sessions/                       use cases on sessions as the log has them, generations included
-    engine_room, worker, ...        ticks, the worker's life, what is in flight, what it drew to the log
+    engine/                         ticks, the worker's life, what is in flight, what it drew to the log
     book, bus, served, metrics      the sessions and their log, events, the model, numbers: what all of them stand on
 
 Each imports from those below it only, and a use case is a module a noun.

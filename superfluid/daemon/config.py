@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from superfluid.daemon.watchdog import PATIENCE
+from superfluid.daemon.engine.watchdog import PATIENCE
 from superfluid.protocol.codes import Qos
 
 

@@ -10,7 +10,7 @@ import trio
 
 from superfluid.daemon.activity import Activity
 from superfluid.daemon.bus import Bus
-from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.feeds.ingesting import Ingesting
 from superfluid.daemon.sessions.generating import Generating
 from superfluid.protocol.refusals import ShuttingDown

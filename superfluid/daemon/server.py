@@ -23,7 +23,9 @@ from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.config import Observer, ServeConfig, ServerInfo, StartError, web_token
 from superfluid.daemon.drain import drain
-from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.engine.pressure import Pressure, memory_in_use
+from superfluid.daemon.engine.room import EngineRoom
+from superfluid.daemon.engine.worker import LoadRefused, WorkerDied
 from superfluid.daemon.feeds.asking import Asking
 from superfluid.daemon.feeds.erasing import Erasing
 from superfluid.daemon.feeds.evaluating import Evaluating
@@ -35,7 +37,6 @@ from superfluid.daemon.feeds.ingesting import Ingesting
 from superfluid.daemon.feeds.turning import Turning
 from superfluid.daemon.logging_setup import BadFilter, open_log, parse_filter
 from superfluid.daemon.parked_files import ParkedFiles
-from superfluid.daemon.pressure import Pressure, memory_in_use
 from superfluid.daemon.replies.completing import Completing, Limits
 from superfluid.daemon.replies.conversing import Conversing
 from superfluid.daemon.served import ServedModel
@@ -52,7 +53,6 @@ from superfluid.daemon.telling import Telling
 from superfluid.daemon.transport import Transport
 from superfluid.daemon.use_cases import UseCases
 from superfluid.daemon.watching import Watching
-from superfluid.daemon.worker import LoadRefused, WorkerDied
 from superfluid.model.dialect import dialect_of
 from superfluid.model.gguf import ModelError, ModelFile, inspect, locate
 from superfluid.model.vocabulary import Vocabulary

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from superfluid import __version__
 from superfluid.daemon.book import Book
-from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.metrics import Now, prometheus
 from superfluid.protocol.responses import LaneStatus, StatusReport
 from superfluid.protocol.ticks import KvChange

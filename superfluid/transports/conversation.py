@@ -12,8 +12,8 @@ import trio
 
 from superfluid.daemon.activity import Activity
 from superfluid.daemon.bus import Ended, Provisional, Subscription
+from superfluid.daemon.engine.generation import Generation
 from superfluid.daemon.feeds.asking import Answering, Question
-from superfluid.daemon.generation import Generation
 from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol import requests, responses
 from superfluid.protocol.refusals import Refusal, SessionPurged, UnknownSubscription

@@ -22,7 +22,7 @@ from superfluid.daemon.activity import Activity
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.config import ServeConfig, ServerInfo
-from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.engine.room import EngineRoom
 from superfluid.engine.channel import Channel, Closed
 from superfluid.engine.fake import open_fake
 from superfluid.engine.worker import serve

@@ -6,9 +6,9 @@ import trio
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
-from superfluid.daemon.committing import Committer
-from superfluid.daemon.generation import Generation
-from superfluid.daemon.in_flight import InFlight
+from superfluid.daemon.engine.committing import Committer
+from superfluid.daemon.engine.generation import Generation
+from superfluid.daemon.engine.in_flight import InFlight
 from superfluid.daemon.metrics import Metrics
 from superfluid.model.channels import Channels
 from superfluid.protocol.codes import Finish

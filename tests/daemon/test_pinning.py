@@ -10,10 +10,10 @@ import trio.testing
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
-from superfluid.daemon.engine_room import EngineRoom
-from superfluid.daemon.generation import Generation
-from superfluid.daemon.mirror import Mirror
-from superfluid.daemon.orders import Orders
+from superfluid.daemon.engine.generation import Generation
+from superfluid.daemon.engine.mirror import Mirror
+from superfluid.daemon.engine.orders import Orders
+from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.sessions.pinning import Pinning
 from superfluid.model.channels import Channels
 from superfluid.protocol.records import Created, Event, GenParams

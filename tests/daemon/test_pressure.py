@@ -2,7 +2,7 @@
 
 import pytest
 
-from superfluid.daemon.pressure import budget
+from superfluid.daemon.engine.pressure import budget
 from superfluid.protocol import requests, responses
 from tests.support.daemon import Daemon, create, generate, say
 

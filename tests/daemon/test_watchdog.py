@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from superfluid.daemon.watchdog import FIRST, Watchdog
+from superfluid.daemon.engine.watchdog import FIRST, Watchdog
 
 PATIENCE = 30.0
 

@@ -14,7 +14,7 @@ from superfluid.daemon import server
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.config import ServeConfig, ServerInfo
-from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.replies.conversing import Ask, Reply, Turn
 from superfluid.daemon.use_cases import UseCases
 from superfluid.model.gguf import inspect, locate

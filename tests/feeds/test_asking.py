@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.testing
 
+from superfluid.daemon.engine.generation import Generation
 from superfluid.daemon.feeds.asking import Question
-from superfluid.daemon.generation import Generation
 from superfluid.daemon.replies.conversing import Ask, Turn
 from superfluid.protocol.codes import Finish, Role
 from superfluid.protocol.records import GenerationPrompt, GenParams, ToolUse

@@ -13,7 +13,7 @@ import trio
 
 from superfluid.daemon.book import Book, Draft
 from superfluid.daemon.bus import Bus
-from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.feeds.erasing import Erasing
 from superfluid.daemon.parked_files import ParkedFiles
 from superfluid.daemon.sessions.branching import Branching

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 import trio
 
 from superfluid.daemon.book import Book
-from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.engine.in_flight import Claim
+from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.feeds.evaluating import Evaluating
 from superfluid.daemon.feeds.flashing import Flashing
 from superfluid.daemon.feeds.questions import put_question
-from superfluid.daemon.in_flight import Claim
 from superfluid.daemon.replies.conversing import Reply
 from superfluid.daemon.served import ServedModel
 from superfluid.daemon.sessions.generating import Generating

@@ -16,7 +16,7 @@ import trio
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
-from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.parked_files import ParkedFiles
 from superfluid.protocol.records import Erased, Event, Ingested
 from superfluid.protocol.refusals import Refusal, StoreFailed

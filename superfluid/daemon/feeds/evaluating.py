@@ -16,9 +16,9 @@ import trio
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
-from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.engine.generation import Generation
+from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.feeds.questions import put_opener, put_question
-from superfluid.daemon.generation import Generation
 from superfluid.daemon.served import ServedModel
 from superfluid.daemon.sessions.generating import GREEDY, Generating
 from superfluid.protocol.codes import Channel, Finish

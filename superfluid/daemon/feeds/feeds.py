@@ -13,7 +13,7 @@ import trio
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
-from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.feeds.evaluating import Evaluating
 from superfluid.daemon.feeds.events import FeedEvents
 from superfluid.daemon.feeds.ingesting import Ingesting

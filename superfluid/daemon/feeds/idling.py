@@ -8,7 +8,7 @@ from __future__ import annotations
 import trio
 
 from superfluid.daemon.book import Book
-from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.feeds.feeds import Feeds
 from superfluid.protocol.ticks import ON_DISK
 

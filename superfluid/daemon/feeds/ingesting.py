@@ -16,11 +16,11 @@ import trio
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus, Ended, Subscription
-from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.engine.generation import Generation
+from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.feeds.lines import lines_of
 from superfluid.daemon.feeds.planned import Plan, changes_input, planned
 from superfluid.daemon.feeds.questions import room_for_flashes
-from superfluid.daemon.generation import Generation
 from superfluid.daemon.served import ServedModel
 from superfluid.daemon.sessions.generating import GREEDY, Generating
 from superfluid.protocol.codes import Finish

@@ -14,9 +14,9 @@ import trio
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
-from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.engine.generation import Generation
+from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.feeds.evaluating import Evaluating
-from superfluid.daemon.generation import Generation
 from superfluid.daemon.replies.conversing import Ask, Reply, Turn
 from superfluid.daemon.replies.cutting import Cutting
 from superfluid.daemon.replies.resuming import Draught

@@ -17,7 +17,7 @@ from itertools import takewhile
 import trio
 
 from superfluid.daemon.book import Book
-from superfluid.daemon.generation import Generation
+from superfluid.daemon.engine.generation import Generation
 from superfluid.daemon.metrics import Metrics
 from superfluid.daemon.replies.bucket import Bucket
 from superfluid.daemon.served import INLINE, ServedModel

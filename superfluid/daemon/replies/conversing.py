@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import trio
 
 from superfluid.daemon.book import Book
-from superfluid.daemon.generation import Generation
+from superfluid.daemon.engine.generation import Generation
 from superfluid.daemon.replies.cutting import Cutting
 from superfluid.daemon.replies.memory import ReplyMemory
 from superfluid.daemon.replies.variants import Variants

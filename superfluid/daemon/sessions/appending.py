@@ -4,7 +4,7 @@ AppendToolResult (spec: wire-facts, 8.3 to 8.6 and 8.16)."""
 from __future__ import annotations
 
 from superfluid.daemon.book import Book
-from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.served import ServedModel
 from superfluid.daemon.sessions.idle import idle
 from superfluid.model.dialect import required

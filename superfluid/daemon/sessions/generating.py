@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 import trio
 
 from superfluid.daemon.book import Book
-from superfluid.daemon.engine_room import EngineRoom
-from superfluid.daemon.generation import Generation, Summary
-from superfluid.daemon.in_flight import Claim
+from superfluid.daemon.engine.generation import Generation, Summary
+from superfluid.daemon.engine.in_flight import Claim
+from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.served import ServedModel
 from superfluid.model.channels import Channels
 from superfluid.protocol.codes import Finish, Qos

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from superfluid.daemon.book import Book
-from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.engine.room import EngineRoom
 from superfluid.protocol.refusals import SessionBusy
 from superfluid.sessions.state import SessionState
 

@@ -9,7 +9,7 @@ import trio
 
 from superfluid.daemon.book import Book, Draft
 from superfluid.daemon.bus import Bus
-from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.parked_files import ParkedFiles
 from superfluid.daemon.sessions.generating import Generating
 from superfluid.protocol.codes import PurgeMode

@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 import trio
 
 from superfluid.daemon.book import Book
-from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.sessions.keeping import Keeping
 from superfluid.protocol.records import Event
 from superfluid.protocol.refusals import ErasurePending, Refusal, StoreFailed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from superfluid.daemon.book import Book
-from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.engine.room import EngineRoom
 from superfluid.sessions import decide
 
 DAY = 86400.0

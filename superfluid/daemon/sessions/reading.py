@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus, BusMessage, Ended, Subscription
-from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.engine.room import EngineRoom
 from superfluid.protocol.records import Event
 from superfluid.protocol.responses import (
     Cold,

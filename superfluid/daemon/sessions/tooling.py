@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from superfluid.daemon.book import Book
-from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.sessions.idle import idle
 from superfluid.protocol.records import Event
 from superfluid.protocol.responses import LedgerEntry

@@ -14,7 +14,7 @@ import trio
 from starlette.types import Receive, Scope, Send
 
 from superfluid.daemon.bus import Ended, Provisional, Subscription
-from superfluid.daemon.generation import Generation, Summary
+from superfluid.daemon.engine.generation import Generation, Summary
 from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol import jsonform, records, requests
 from superfluid.protocol.codes import Channel

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import psutil
 import trio
 
-from superfluid.daemon.engine_room import EngineRoom
+from superfluid.daemon.engine.room import EngineRoom
 
 LOOK_SECONDS = 2.0
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from superfluid.daemon.mirror import Mirror
-from superfluid.daemon.worker import Worker
+from superfluid.daemon.engine.mirror import Mirror
+from superfluid.daemon.engine.worker import Worker
 from superfluid.protocol.ticks import Forget, Hold, Limit, Load, Park, Retire, Shift
 
 _Order = Forget | Hold | Limit | Park | Shift | Retire

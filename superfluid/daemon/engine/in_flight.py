@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import trio
 
-from superfluid.daemon.generation import Generation
+from superfluid.daemon.engine.generation import Generation
 from superfluid.protocol.refusals import Refusal, SessionBusy
 
 

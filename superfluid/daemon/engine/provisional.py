@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from superfluid.daemon.bus import Bus
-from superfluid.daemon.generation import Shown
-from superfluid.daemon.in_flight import InFlight
+from superfluid.daemon.engine.generation import Shown
+from superfluid.daemon.engine.in_flight import InFlight
 from superfluid.protocol.codes import Channel
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import trio
 
 from superfluid.daemon.book import Book, Draft
-from superfluid.daemon.generation import Cut, Generation
-from superfluid.daemon.in_flight import InFlight
+from superfluid.daemon.engine.generation import Cut, Generation
+from superfluid.daemon.engine.in_flight import InFlight
 from superfluid.protocol.codes import Finish
 from superfluid.protocol.records import Event, EventBody, ToolUse
 from superfluid.protocol.refusals import GenerationFailed, ProtocolRefusal, Refusal

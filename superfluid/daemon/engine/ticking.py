@@ -12,13 +12,13 @@ from contextlib import aclosing
 
 import trio
 
-from superfluid.daemon.committing import Committer, Piece
+from superfluid.daemon.engine.committing import Committer, Piece
+from superfluid.daemon.engine.mirror import Mirror
+from superfluid.daemon.engine.orders import Orders
+from superfluid.daemon.engine.provisional import Provisional
+from superfluid.daemon.engine.watchdog import Watchdog
+from superfluid.daemon.engine.worker import Worker, WorkerDied
 from superfluid.daemon.metrics import Metrics
-from superfluid.daemon.mirror import Mirror
-from superfluid.daemon.orders import Orders
-from superfluid.daemon.provisional import Provisional
-from superfluid.daemon.watchdog import Watchdog
-from superfluid.daemon.worker import Worker, WorkerDied
 from superfluid.protocol.codes import Finish
 from superfluid.protocol.ticks import Alive, Drawn, Forgotten, Interrupt, Moved, Outcome, Parked, Tick
 from superfluid.scheduler.planning import begin, plan, settle

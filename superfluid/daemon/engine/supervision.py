@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import trio
 
-from superfluid.daemon.loading import load_model
-from superfluid.daemon.watchdog import Watchdog
-from superfluid.daemon.worker import LoadRefused, Worker, WorkerDied
+from superfluid.daemon.engine.loading import load_model
+from superfluid.daemon.engine.watchdog import Watchdog
+from superfluid.daemon.engine.worker import LoadRefused, Worker, WorkerDied
 from superfluid.protocol.ticks import Load, Ready
 
 FAILURES = 3

@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence, Set
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
-from superfluid.daemon.committing import Committer
-from superfluid.daemon.generation import Generation
-from superfluid.daemon.in_flight import InFlight
+from superfluid.daemon.engine.committing import Committer
+from superfluid.daemon.engine.generation import Generation
+from superfluid.daemon.engine.in_flight import InFlight
+from superfluid.daemon.engine.mirror import Mirror
+from superfluid.daemon.engine.orders import Orders
+from superfluid.daemon.engine.provisional import Provisional
+from superfluid.daemon.engine.supervision import Supervision
+from superfluid.daemon.engine.ticking import Ticking
+from superfluid.daemon.engine.watchdog import PATIENCE, Watchdog
+from superfluid.daemon.engine.worker import Worker, WorkerDied
 from superfluid.daemon.metrics import Metrics
-from superfluid.daemon.mirror import Mirror
-from superfluid.daemon.orders import Orders
-from superfluid.daemon.provisional import Provisional
-from superfluid.daemon.supervision import Supervision
-from superfluid.daemon.ticking import Ticking
-from superfluid.daemon.watchdog import PATIENCE, Watchdog
-from superfluid.daemon.worker import Worker, WorkerDied
 from superfluid.protocol.codes import Finish
 from superfluid.protocol.refusals import GenerationFailed, Refusal
 from superfluid.protocol.ticks import Load, Ready

@@ -7,8 +7,8 @@ from contextlib import aclosing
 
 import trio
 
-from superfluid.daemon.watchdog import Watchdog
-from superfluid.daemon.worker import LoadRefused, Worker, WorkerDied
+from superfluid.daemon.engine.watchdog import Watchdog
+from superfluid.daemon.engine.worker import LoadRefused, Worker, WorkerDied
 from superfluid.protocol.ticks import Load, Ready
 
 
