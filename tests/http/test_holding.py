@@ -116,6 +116,33 @@ def head(path, length):
     return "\r\n".join([*lines, f"Content-Length: {length}", "", ""]).encode()
 
 
+@pytest.mark.parametrize("part", [b"[],", b"{},", b'"x",'])
+def test_a_body_of_very_many_parts_is_refused_unparsed(server, part):
+    """Millions of small values would take minutes and gigabytes, and nothing else would go on meanwhile."""
+    data = b'{"messages": [' + part * (9 << 20) + b"1]}"
+    for path in (CHAT, MESSAGES):
+        reply = server.http.post(path, content=data, headers={"content-type": "application/json"})
+        assert (reply.status_code, "brackets" in reply.json()["error"]["message"]) == (413, True)
+
+
+def test_long_bodies_at_once_are_not_all_refused(server):
+    """Who is refused makes room for the others at once, though it may still be sending."""
+    body, seen = json.dumps({"messages": [{"role": "user", "content": "a " * (20 << 20)}]}).encode(), []
+
+    def ask():
+        headers = {"content-type": "application/json"}
+        seen.append(server.http.post(CHAT, content=body, headers=headers).status_code)
+
+    clients = [threading.Thread(target=ask) for _ in range(10)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join(DEADLINE)
+    assert len(seen) == 10
+    assert set(seen) <= {400, 503}  # too long for the window, or no room
+    assert seen.count(400) >= 6
+
+
 @pytest.fixture(scope="module")
 def full(server):
     """All but the last byte of four long bodies is there; then no more than a small one has room."""

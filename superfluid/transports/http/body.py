@@ -32,6 +32,10 @@ STALLED = 60.0
 SLOWEST = 32 << 10
 """Bytes a second that the body of a client has to come with, after its first minute."""
 
+MOST_BRACKETS, MOST_COMMAS = 1 << 20, 1 << 23
+"""Of a body that is long, counted wherever they stand. Parsed, each of millions of small values takes many times its
+length, and while that goes on nothing else does; as part of a text, so many are more than any model takes."""
+
 ROOM_AFTER = "1"
 """Seconds after which there may be room for a body again, as `Retry-After` has it."""
 
@@ -71,7 +75,18 @@ async def read(scope: Scope, receive: Receive) -> bytes | bytearray:
 
 
 async def _received(receive: Receive, holding: Holding) -> bytearray:
+    """The body as it comes. What was held of one that is refused makes room at once: much of it may still come."""
     data = bytearray()
+    try:
+        await _receive_into(data, receive, holding)
+    except BaseException:
+        data.clear()  # the frames of the exception would keep it
+        holding.resize(0)
+        raise
+    return data
+
+
+async def _receive_into(data: bytearray, receive: Receive, holding: Holding) -> None:
     began = trio.current_time()
     while True:
         latest = began + STALLED + len(data) / SLOWEST
@@ -91,7 +106,7 @@ async def _received(receive: Receive, holding: Holding) -> bytearray:
             raise too_large()
         holding.resize(len(data))
         if not message.get("more_body", False):
-            return data
+            return
 
 
 async def understood(data: bytes | bytearray, meaning: Callable[[bytes | bytearray], _T]) -> _T:
@@ -144,7 +159,9 @@ def parse(data: bytes | bytearray) -> Fields:
 
 
 def decode(data: bytes | bytearray) -> Any:
-    """What a body spells in JSON. Raises ApiError 400."""
+    """What a body spells in JSON. Raises ApiError 400, and 413 where it has too many parts."""
+    if len(data) >= LONG:
+        _check_parts(data)
     try:
         return json.loads(data.decode("utf-8-sig"), parse_constant=_no_number)
     except UnicodeDecodeError as fault:
@@ -156,6 +173,15 @@ def decode(data: bytes | bytearray) -> Any:
     except ValueError as fault:
         # What Python says of a number with thousands of digits names settings of Python.
         raise _not_json(str(fault) if isinstance(fault, _NoNumber) else "a number has too many digits") from None
+
+
+def _check_parts(data: bytes | bytearray) -> None:
+    if data.count(b"[") + data.count(b"{") > MOST_BRACKETS or data.count(b",") > MOST_COMMAS:
+        raise ApiError(
+            f"the body has more than {MOST_BRACKETS} brackets or {MOST_COMMAS} commas",
+            status=413,
+            code="body_too_large",
+        )
 
 
 def _without_halves(value: Any) -> Any:
