@@ -276,6 +276,44 @@ def test_a_history_of_edits_that_leave_data_in_another_order(tmp_path, seed):
     trio.run(_bounded, tmp_path, seed, True)
 
 
+class Interrupted(Branching):
+    """Makes children so slowly that data is erased meanwhile, once."""
+
+    look: Erasing | None = None
+
+    async def _fork(self, parent, body):
+        child = await super()._fork(parent, body)
+        if self.look is not None:
+            look, self.look = self.look, None
+            await look.look()
+        return child
+
+
+def test_a_fork_that_is_made_while_data_is_erased(tmp_path):
+    async def story() -> None:
+        world = World(tmp_path, random.Random(1))
+        session = await world.create()
+        entries = tuple(world.entry(True) for _ in range(4))
+        await world.write(session, Ingested(1, HEAD, entries[:2], 0, 0))
+        await world.write(session, Ingested(2, (), entries[2:], 2, 0))
+        world.now += 100_000
+        world.branching = Interrupted(world.book, Model())  # type: ignore[arg-type]
+        for at in (2, 3):
+            world.branching.look = world.erasing
+            if at == 2:  # it read what was there, and is committed after that was erased
+                with pytest.raises(DataErased):
+                    await world.branching.fork(session, at, None)
+            else:
+                child = await world.branching.fork(session, at, None)
+        stream = (await world.book.now(child)).tokens
+        world.restart()
+        assert (await world.book.now(child)).tokens == stream
+        assert world.on_disk() == {3, 4}
+        world.log.close()
+
+    trio.run(story)
+
+
 async def _bounded(directory: Path, seed: int, wild: bool) -> None:
     with trio.fail_after(DEADLINE):
         await live(directory, seed, wild=wild)

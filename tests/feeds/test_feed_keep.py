@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 
+import pytest
+
 from superfluid.protocol import postcard, requests, responses
 from superfluid.protocol.codes import PurgeMode
 from superfluid.protocol.records import Entry, Erased, Ingested, Span
@@ -109,6 +111,34 @@ def test_what_leaves_the_window_is_in_no_file(tmp_path):
             assert settled(client, session).taken == 56
         assert daemon.stop() == 0, daemon.said()
         assert not on_disk(daemon, [*first, *passing])
+
+
+def parked(daemon: Daemon, entry: Entry) -> bool:
+    return any(name.endswith(".park") for name in on_disk(daemon, [entry]))
+
+
+@pytest.mark.parametrize("park", [True, False])
+def test_what_an_earlier_daemon_has_parked(tmp_path, park):
+    """Whether the later one knows of it or not: the session goes on without it."""
+    with Daemon(tmp_path, worker_argv=fake(), park=True) as daemon:
+        with daemon.client() as client:
+            session = client.ask(requests.Open("feed", 200, False), responses.Opened).session
+            client.ask(requests.Push(session, tuple(lines(0, 6))), responses.Pushed)
+            settled(client, session)
+            first = entries(client, session)
+        assert daemon.stop() == 0, daemon.said()
+        assert parked(daemon, first[0])
+        (file,) = daemon.sessions.glob("park/*.park")
+        old = file.read_bytes()
+        with daemon.start().client() as client:
+            client.ask(requests.Push(session, tuple(lines(6, 18))), responses.Pushed)
+            settled(client, session)
+        daemon.kill()
+        file.write_bytes(old)  # as if nothing had been parked since
+        daemon.settings |= {"park": park, "feed_keep": KEEP}
+        with daemon.start().client() as client:
+            until(lambda: not on_disk(daemon, first))
+            assert not window_of(daemon, client, session) & {entry.text for entry in first}
 
 
 def test_killed_in_the_middle_of_it(tmp_path):
