@@ -276,6 +276,32 @@ def test_a_history_of_edits_that_leave_data_in_another_order(tmp_path, seed):
     trio.run(_bounded, tmp_path, seed, True)
 
 
+def test_what_waits_to_be_put_back_stays(tmp_path):
+    """A rebase may leave a rewind without its end: what came later leaves the stream first then."""
+
+    async def story() -> None:
+        world = World(tmp_path, random.Random(1))
+        session = await world.create()
+        one, two, three, four = (world.entry(True) for _ in range(4))
+        await world.write(session, Ingested(1, HEAD, (one, two), 0, 0), records.Rewound(0, 2))
+        await world.write(session, Ingested(3, HEAD, (three,), 0, 0), Ingested(4, (), (four,), 1, 0))
+        await world.catch_up()
+        world.now += 100_000
+        await world.erasing.look()
+        assert held(await world.book.now(session)) == {1, 2, 4}
+        await world.check(exactly=False)
+        world.restart()
+        await world.write(session, records.Restored(()))
+        assert held(await world.book.now(session)) == {1, 2, 4}
+        await world.write(session, Ingested(5, (), (), 3, 0))
+        world.now += 100_000
+        await world.erasing.look()
+        assert world.on_disk() == set()
+        world.log.close()
+
+    trio.run(story)
+
+
 class Interrupted(Branching):
     """Makes children so slowly that data is erased meanwhile, once."""
 
