@@ -325,7 +325,7 @@ class PermissionPending(Refusal):
 
     def __init__(self, session: int, requests: Iterable[int]) -> None:
         open_ = ", ".join(map(str, sorted(requests)))
-        super().__init__(f"session {session} has an open permission request; answer {open_} first")
+        super().__init__(f"session {session} has an open permission request; answer request {open_} first")
 
 
 class BadBlockKind(Refusal):
