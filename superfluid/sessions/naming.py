@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from superfluid.protocol.feed_refusals import BadName, BadWindow
 from superfluid.protocol.records import FeedOpened, Named
-from superfluid.protocol.refusals import BadName, BadWindow
 from superfluid.sessions.ingest import Room
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")

@@ -11,9 +11,10 @@ from superfluid.daemon.feeds.asking import Question
 from superfluid.daemon.feeds.evaluating import position
 from superfluid.daemon.feeds.flashing import MOST
 from superfluid.protocol.codes import Finish, Role
+from superfluid.protocol.feed_refusals import FlashExists, TooManyFlashes, UnknownFlash
 from superfluid.protocol.feed_responses import FlashReady
 from superfluid.protocol.records import FlashAnswered
-from superfluid.protocol.refusals import FlashExists, OverWindow, ProtocolRefusal, TooManyFlashes, UnknownFlash
+from superfluid.protocol.refusals import OverWindow, ProtocolRefusal
 from tests.durability.house import fake
 from tests.feeds.house import House, ask, assistant, run, user
 from tests.support.daemon import GREEDY

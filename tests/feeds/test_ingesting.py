@@ -10,17 +10,9 @@ from superfluid.daemon.feeds.asking import Question
 from superfluid.daemon.replies.conversing import Ask, Turn
 from superfluid.protocol import records
 from superfluid.protocol.codes import PurgeMode, Role
+from superfluid.protocol.feed_refusals import BadName, BadWindow, NameTaken, TooManyLive, UnknownName
 from superfluid.protocol.feed_responses import Connected, DataUpdated, FlashReady
-from superfluid.protocol.refusals import (
-    BadName,
-    BadWindow,
-    NameTaken,
-    SessionBusy,
-    SessionPurged,
-    TooManyLive,
-    UnknownName,
-    UnknownSession,
-)
+from superfluid.protocol.refusals import SessionBusy, SessionPurged, UnknownSession
 from superfluid.sessions.state import Tail
 from tests.feeds.house import House, run, user
 from tests.support.daemon import FAKE, GREEDY

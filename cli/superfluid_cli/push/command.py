@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import typer
 
 from superfluid.protocol import requests, responses
-from superfluid.protocol.refusals import NameTaken
+from superfluid.protocol.feed_refusals import NameTaken
 from superfluid_cli import http_flags, options, terminal, values
 from superfluid_cli.client import Client
 from superfluid_cli.counting import counted

@@ -20,17 +20,10 @@ from superfluid.daemon.feeds.ingesting import Ingesting
 from superfluid.daemon.sessions.generating import Generating
 from superfluid.daemon.sessions.keeping import Keeping
 from superfluid.protocol.codes import PurgeMode
+from superfluid.protocol.feed_refusals import NameTaken, TooManyLive, UnknownName
 from superfluid.protocol.feed_responses import Connected, DataUpdated, FeedNews, FeedReport, FlashReady, Pushed
 from superfluid.protocol.records import Event, EventBody, FlashAnswered, GenParams, Ingested, Rewound
-from superfluid.protocol.refusals import (
-    NameTaken,
-    ProtocolRefusal,
-    Refusal,
-    SessionBusy,
-    ShuttingDown,
-    TooManyLive,
-    UnknownName,
-)
+from superfluid.protocol.refusals import ProtocolRefusal, Refusal, SessionBusy, ShuttingDown
 from superfluid.sessions import decide, naming
 from superfluid.sessions.ingest import Room
 from superfluid.sessions.senders import Accepted, Numbered, Senders

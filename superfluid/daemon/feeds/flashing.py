@@ -9,9 +9,10 @@ from superfluid.daemon.metrics import Metrics
 from superfluid.daemon.served import ServedModel
 from superfluid.daemon.sessions.generating import Generating
 from superfluid.protocol.codes import Finish
+from superfluid.protocol.feed_refusals import FlashExists, TooManyFlashes, UnknownFlash
 from superfluid.protocol.feed_responses import Answer, FlashEntry
 from superfluid.protocol.records import FlashAdded, FlashRemoved
-from superfluid.protocol.refusals import FlashExists, OverWindow, ProtocolRefusal, TooManyFlashes, UnknownFlash
+from superfluid.protocol.refusals import OverWindow, ProtocolRefusal
 from superfluid.sessions.feed import Flash
 from superfluid.sessions.state import SessionState
 

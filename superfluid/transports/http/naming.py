@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from starlette.datastructures import Headers
 
 from superfluid.daemon.use_cases import UseCases
-from superfluid.protocol.refusals import NotQuiet, Refusal, SessionBusy, SessionPurged, UnknownName, UnknownSession
+from superfluid.protocol.feed_refusals import UnknownName
+from superfluid.protocol.refusals import NotQuiet, Refusal, SessionBusy, SessionPurged, UnknownSession
 from superfluid.transports.http.errors import ApiError, from_refusal
 
 SESSION_HEADER = "x-superfluid-session-id"

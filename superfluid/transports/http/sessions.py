@@ -11,7 +11,8 @@ from starlette.routing import Route
 
 from superfluid.daemon.feeds.flashing import DEFAULT_TOKENS
 from superfluid.daemon.use_cases import UseCases
-from superfluid.protocol.refusals import BadName, Refusal, UnknownFlash
+from superfluid.protocol.feed_refusals import BadName, UnknownFlash
+from superfluid.protocol.refusals import Refusal
 from superfluid.transports.http import body, objects
 from superfluid.transports.http.errors import ApiError, from_refusal
 from superfluid.transports.http.fields import Fields, wrong
