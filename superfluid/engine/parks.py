@@ -23,7 +23,7 @@ from superfluid.engine.artifact import Damaged, Foreign, Key, Opened, Unusable, 
 from superfluid.engine.host import HostCopy
 from superfluid.engine.logs import say
 from superfluid.engine.radix import RadixIndex
-from superfluid.protocol.ticks import park_name, unpack
+from superfluid.protocol.ticks import park_name, unfinished_park_name, unpack
 
 STATELESS = 1 << 53
 """Sessions from here on are in no log, and nobody comes back to them: never parked."""
@@ -90,7 +90,7 @@ class Parks:
         return self._directory / park_name(self.key.identity, session)
 
     def temporary(self, session: int) -> Path:
-        return self._directory / f"{self.key.identity.hex()[:12]}-{session}.writing"
+        return self._directory / unfinished_park_name(self.key.identity, session)
 
     # --- finding --------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,11 @@ def park_name(identity: bytes, session: int) -> str:
     return f"{identity.hex()[:12]}-{session}.park"
 
 
+def unfinished_park_name(identity: bytes, session: int) -> str:
+    """The same while it is being written; it is left where a worker dies in the middle."""
+    return f"{identity.hex()[:12]}-{session}.writing"
+
+
 def pack(tokens: Iterable[int]) -> bytes:
     """Token ids as little-endian u32, back to back."""
     packed = array("I", tokens)

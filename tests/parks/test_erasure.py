@@ -85,3 +85,24 @@ def test_by_a_daemon_that_does_not_park(parked):
         purge(client, session)
         assert holding(made.daemon.sessions, *needles) == []
         assert made.files() == {}
+
+
+def test_what_a_worker_left_half_written(parked):
+    """The worker died while it wrote, and the daemon that comes next does not park."""
+    made = parked(worker_argv=FAKE)
+    with made.daemon.client() as client:
+        session, needles = told_secret(client)
+        other = create(client)
+        ask(client, other, words(other, 100))
+        made.written(session, other)
+    assert made.daemon.stop() == 0
+    made.daemon.settings["park"] = False
+    with made.daemon.start().client() as client:
+        for path in made.files().values():
+            path.rename(path.with_suffix(".writing"))
+        assert holding(made.directory, needles[1]) != []
+        purge(client, session)
+        assert holding(made.daemon.sessions, *needles) == []
+        assert len(list(made.directory.iterdir())) == 1
+    made.restart()
+    assert list(made.directory.iterdir()) == []
