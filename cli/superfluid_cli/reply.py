@@ -42,7 +42,7 @@ def stream_reply(client: Client, session: int, max_tokens: int) -> Exit:
                     screen.show(reply.event)
                 else:
                     screen.end()
-                    screen.summary(reply)
+                    screen.summary(reply, session)
                     finish = reply.finish
         except (KeyboardInterrupt, Exception):
             screen.end()
@@ -87,9 +87,11 @@ class _Screen:
             self._open_line = False
             terminal.write("\n")
 
-    def summary(self, reply: responses.Generated) -> None:
+    def summary(self, reply: responses.Generated, session: int) -> None:
         if self._watched:
             text = f"{counted(reply.tokens_generated, 'token')}, {reply.warm_prefix} warm, {ending(reply.finish)}"
+            if reply.finish == Finish.LENGTH:
+                text += f"; `superfluid session generate {session}` goes on"
             terminal.note(terminal.dim(text, sys.stderr))
 
     def _end_thought(self) -> None:

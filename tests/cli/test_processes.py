@@ -175,6 +175,14 @@ def script(server: FakeServer, command: str) -> None:
         server.expect(requests.Generate(1, 1024), text(3, "hm", channel=1), text(4, evil), done())
 
 
+def test_a_cut_reply_says_how_it_goes_on(server: FakeServer, env: Env) -> None:
+    server.expect(requests.Generate(1, 2), text(2, "So it"), done(2, finish=2))
+    with OnTerminal(["session", "generate", "1", "--max-tokens", "2"], env | {"NO_COLOR": "1"}) as terminal:
+        assert terminal.finish() == 0
+    said = "2 tokens, 5 warm, cut at the token limit; `superfluid session generate 1` goes on"
+    assert terminal.output == f"So it\r\n{said}\r\n"
+
+
 COMMANDS = ["list", "tree", "read 1", "generate 1"]
 
 
