@@ -1,9 +1,11 @@
 """Every request of the vocabulary, over `/web/rpc` and `/web/ws`, against what the unix socket answers."""
 
+import gzip
 import json
 import re
 
 import pytest
+import zstandard
 
 from superfluid.protocol import jsonform, requests, responses, shapes
 from superfluid.protocol.codes import PurgeMode
@@ -12,7 +14,7 @@ from superfluid.protocol.requests import Request
 from superfluid.protocol.responses import Response
 from superfluid_cli.exits import ServerSaid
 from tests.support.daemon import GREEDY
-from tests.web.server import ask, run
+from tests.web.server import ask, read_all, run
 
 TOOL = '{"type":"function","function":{"name":"f","description":"","parameters":{"type":"object","properties":{}}}}'
 
@@ -189,3 +191,34 @@ def test_a_connection_is_kept(web):
             while not reply.endswith(b"]}}"):
                 reply += stream.recv(1 << 16)
             assert reply.startswith(b"HTTP/1.1 200")
+
+
+def test_packed_bodies(web):
+    kind = [*web.auth, "Content-Type: application/json"]
+    for coding, data in (("gzip", gzip.compress(b'"List"')), ("zstd", zstandard.compress(b'"List"'))):
+        assert web.request("POST", "/web/rpc", [*kind, f"Content-Encoding: {coding}"], data)[0] == 200
+    status, headers, body = web.request("POST", "/web/rpc", [*kind, "Content-Encoding: br"], b'"List"')
+    assert (status, headers["accept-encoding"]) == (415, "gzip, x-gzip, deflate, zstd")
+    assert "content-encoding" in json.loads(body)["Err"]["message"]
+    status, _, body = web.request("POST", "/web/rpc", [*kind, "Content-Encoding: gzip"], b'"List"')
+    assert (status, json.loads(body)["Err"]["message"]) == (400, "content-encoding: the body is not gzip")
+
+
+def test_what_is_no_request_is_told_so(web):
+    for line, status in (("X: " + "y" * 200_000, 431), ("no colon", 400), ("Transfer-Encoding: gzip", 501)):
+        found, headers, body = web.request("POST", "/web/rpc", [*web.auth, line])
+        assert (found, headers["content-type"], headers["connection"]) == (status, "application/json", "close")
+        assert json.loads(body)["Err"]["message"]
+
+
+def test_a_body_is_asked_for_once_the_token_was_seen(web):
+    head = "POST /web/rpc HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nConnection: close\r\n"
+    head += "Content-Type: application/json\r\nContent-Length: 6"
+    with web.connection() as stream:
+        stream.sendall((head + "\r\n\r\n").encode())
+        assert stream.recv(1 << 16).startswith(b"HTTP/1.1 401")
+    with web.connection() as stream:
+        stream.sendall("\r\n".join([head, *web.auth, "", ""]).encode())
+        assert stream.recv(1 << 16).startswith(b"HTTP/1.1 100")
+        stream.sendall(b'"List"')
+        assert read_all(stream).startswith(b"HTTP/1.1 200")
