@@ -24,6 +24,9 @@ U32 = Annotated[int, Scalar("u32", 32)]
 U64 = Annotated[int, Scalar("u64", 64)]
 F32 = Annotated[float, Scalar("f32", 0)]
 
+Span = tuple[U32, ...]
+"""Token ids that a record put on the model's input."""
+
 U64_MAX = (1 << 64) - 1
 
 _SINGLE = struct.Struct("<f")
