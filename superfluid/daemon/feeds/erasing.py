@@ -18,9 +18,11 @@ from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.parked_files import ParkedFiles
+from superfluid.protocol import postcard
 from superfluid.protocol.records import Erased, Event, Ingested
 from superfluid.protocol.refusals import Refusal, StoreFailed
 from superfluid.protocol.ticks import pack
+from superfluid.protocol.wire import U64
 from superfluid.sessions import fading, snapshot
 from superfluid.sessions.fading import Fading
 from superfluid.sessions.state import SessionState
@@ -42,6 +44,9 @@ CHUNK = 16
 
 REST = 2.0
 """After each step, so many times as long as it took belongs to others."""
+
+FACT = "erasing "
+"""Under this and a session's id the log holds how far its data is done: no start begins at the first event again."""
 
 _END = 1 << 64
 
@@ -65,6 +70,18 @@ class _Sweep:
     left: dict[int, int] = field(default_factory=dict)
     limits: tuple[tuple[int, int], ...] = ()
     """what it was done for"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """A timeline and, where there is one, a sweep: up to the first batch that forks still need."""
+
+    reached: U64
+    ingested: U64
+    gone: U64
+    settled: U64
+    sweep: tuple[U64, U64, U64] | None
+    """`own_from`, `event` and `ingested`"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +122,8 @@ class Erasing:
         self._seconds = seconds
         self._timelines: dict[int, _Timeline] = {}
         self._sweeps: dict[int, _Sweep] = {}
+        self._notes: dict[int, bytes] = {}
+        """what the log holds under `FACT`"""
         self._refused: set[int] = set()
         """sessions of which it was said that they are left alone"""
         bus.ends.append(self._forget)
@@ -149,6 +168,8 @@ class Erasing:
         shared = _Shared(session, sharers, tuple(limits))
         if await self._look_back(shared, sweep) and await self._go_on(shared, sweep):
             sweep.limits = shared.limits
+            for sharer, _ in sharers:
+                await self._note(sharer)
 
     async def _look_back(self, shared: _Shared, sweep: _Sweep) -> bool:
         """Erase what of the batches passed by is due now; false where others share the records than was thought."""
@@ -221,7 +242,9 @@ class Erasing:
 
     async def _looked_at(self, session: int, due: int) -> _Timeline:
         """The session's timeline up to the last batch that is as old as `due`."""
-        timeline = self._timelines.setdefault(session, _Timeline())
+        if session not in self._timelines:
+            await self._recall(session)
+        timeline = self._timelines[session]
         head = self._book.live(session)
         if session in self._sweeps and self._sweeps[session].own_from != head.own_from:
             del self._sweeps[session]  # its parent was purged: what it inherited has become its own
@@ -243,6 +266,32 @@ class Erasing:
                     return timeline
                 timeline.fading = timeline.fading.after(event.event_id, _batch(event))
             timeline.fading = timeline.fading.up_to(stop)
+
+    async def _recall(self, session: int) -> None:
+        """Begin where an earlier daemon has come to."""
+        fact = await self._book.log.ask(lambda log: log.fact(f"{FACT}{session}"))
+        if fact is None:
+            self._timelines[session] = _Timeline()
+            return
+        note: _Note = postcard.decode(_Note, fact)
+        self._notes[session] = fact
+        self._timelines[session] = _Timeline(Fading(note.reached, note.ingested, note.gone), note.settled)
+        if note.sweep is not None:
+            self._sweeps[session] = _Sweep(*note.sweep)
+
+    async def _note(self, session: int) -> None:
+        """Have the next daemon begin here."""
+        timeline, sweep = self._timelines[session], self._sweeps.get(session)
+        done = None
+        if sweep is not None:
+            first = min(sweep.left.items(), default=(sweep.event, sweep.ingested))
+            done = (sweep.own_from, *first)
+        at = timeline.fading
+        note = _Note(at.reached, at.ingested, at.gone, timeline.settled, done)
+        fact = postcard.encode(_Note, note)
+        if self._notes.get(session) != fact:
+            await self._book.log.tell(lambda log: log.set_fact(f"{FACT}{session}", fact))
+            self._notes[session] = fact
 
     async def _settle(self, session: int, timeline: _Timeline) -> None:
         """Have what has left a timeline lie nowhere but in the records of its batches."""
@@ -291,6 +340,7 @@ class Erasing:
         if session is not None:
             self._timelines.pop(session, None)
             self._sweeps.pop(session, None)
+            self._notes.pop(session, None)
             self._refused.discard(session)
 
 
