@@ -196,9 +196,9 @@ def test_nobody_comes_between_while_a_reply_is_opened(tmp_path):
                 assert generation.refusal is None
 
         async def opening() -> bool:
-            return bool(house.book._writing.statistics().tasks_waiting)
+            return bool(house.book.log._writing.statistics().tasks_waiting)
 
-        async with trio.open_nursery() as nursery, house.book._writing:  # nothing is written meanwhile
+        async with trio.open_nursery() as nursery, house.book.log._writing:  # nothing is written meanwhile
             nursery.start_soon(generate)
             await house.until(opening)
             with pytest.raises(SessionBusy):
