@@ -547,7 +547,7 @@ class TestParking:
         settings = {**backend, "identity": b"model", "park": str(tmp_path / "park"), "park_bytes": 1 << 30}
         with worker(**settings) as running:
             tokens = PROMPT + running.generate(1, PROMPT, 10).tokens
-            running.generate(1 << 52, PROMPT[::-1], 10)
+            running.generate(1 << 53, PROMPT[::-1], 10)
             running.send(Park(60_000))
             # Between the two it may have been written in the background already.
             assert running.receive().sessions == 1
