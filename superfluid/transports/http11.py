@@ -24,6 +24,8 @@ from starlette.responses import Response as Reply
 from starlette.types import Scope
 from wsproto.events import Message
 
+from superfluid.transports.holding import Holding, NoRoom
+
 MOST_HEAD = 64 << 10
 """Bytes of a request line and its headers, together."""
 
@@ -65,11 +67,13 @@ async def drop_rest(stream: trio.SocketStream) -> None:
 class Http11(H11Protocol):
     """HTTP/1.1 and nothing else: Hypercorn's HTTP/2 waits for ever where a client leaves at the wrong moment."""
 
-    def __init__(self, *arguments: Any, stream: trio.SocketStream, spell: Spelling) -> None:
+    def __init__(self, *arguments: Any, stream: trio.SocketStream, spell: Spelling, messages: Holding) -> None:
+        """`messages` counts what is held of a WebSocket's."""
         super().__init__(*arguments)
         self.connection = _Requests(h11.SERVER, self.config.h11_max_incomplete_size)
         self._below = stream
         self._spell = spell
+        self._messages = messages
         self._seen = b""
         self._wanted = False
         self.connection_state[_ASK] = self._ask_for_body
@@ -87,7 +91,7 @@ class Http11(H11Protocol):
         await super()._create_stream(_origin_form(request))
         if not isinstance(self.stream, WSStream):
             return
-        self.stream.buffer = _Bounded(self.config.websocket_max_message_size)
+        self.stream.buffer = _Bounded(self.config.websocket_max_message_size, self._messages)
         if self.stream.closed:  # its handshake was none; Hypercorn would leave the connection as it is
             await drop_rest(self._below)
             await self.send(Closed())
@@ -198,19 +202,28 @@ class _Requests(h11.Connection):
 
 
 class _Bounded(WebsocketBuffer):
-    """A WebSocket message as it comes. Hypercorn's own goes on growing past the limit, for as long as pieces come."""
+    """A WebSocket message as it comes, counted among the bodies that are held. Hypercorn's own goes on growing past
+    the limit, for as long as pieces come."""
 
-    def __init__(self, max_length: int) -> None:
+    def __init__(self, max_length: int, holding: Holding) -> None:
         super().__init__(max_length)
+        self._holding = holding
         self._dropped = 0
 
     def extend(self, event: Message[Any]) -> None:
         """Raises FrameTooLargeError, which is told to the client, and BrokenPipeError where it just goes on."""
-        if self.length <= self.max_length:
-            super().extend(event)
-            return
-        self.value = None
+        try:
+            if not self._dropped:
+                super().extend(event)
+                self._holding.resize(self.length)
+                return
+        except (FrameTooLargeError, NoRoom):
+            self.clear()
         self._dropped += 1
         if self._dropped > PIECES_PAST_LIMIT:
             raise BrokenPipeError
         raise FrameTooLargeError
+
+    def clear(self) -> None:
+        super().clear()
+        self._holding.resize(0)

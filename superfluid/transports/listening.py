@@ -20,6 +20,7 @@ from hypercorn.utils import parse_socket_addr
 from starlette.types import ASGIApp
 
 from superfluid.transports.accepting import PatientListener
+from superfluid.transports.holding import HeldBodies, Holding
 from superfluid.transports.http11 import MOST_HEAD, Http11, Spelling
 
 _LOG = logging.getLogger("superfluid.http")
@@ -36,9 +37,10 @@ BACKLOG = 512
 class Listener:
     """One TCP address that speaks HTTP/1.1; port 0 is any that is free. `spell` spells the errors of what is none."""
 
-    def __init__(self, host: str, port: int, settings: Config, spell: Spelling) -> None:
+    def __init__(self, host: str, port: int, settings: Config, spell: Spelling, bodies: HeldBodies) -> None:
         self._settings = settings
         self._spell = spell
+        self._bodies = bodies
         self._listener: socket.socket | None = None
         self.address: tuple[str, int] = (host, port)
 
@@ -60,7 +62,10 @@ class Listener:
 
         async def handle(stream: trio.SocketStream) -> None:
             state = ConnectionState({"socket": stream.socket})
-            await _serve_client(stream, _Connection(app, self._settings, context, state, stream, self._spell))
+            with Holding(self._bodies) as messages:
+                await _serve_client(
+                    stream, _Connection(app, self._settings, context, state, stream, self._spell, messages)
+                )
 
         accepting = PatientListener(self._listener)
         try:
@@ -117,9 +122,11 @@ class _Connection(TCPServer):
         state: ConnectionState,
         stream: trio.SocketStream,
         spell: Spelling,
+        messages: Holding,
     ) -> None:
         super().__init__(app, settings, context, state, stream)  # type: ignore[arg-type]
         self._plain = stream
+        self._messages = messages
         self._spell = spell
 
     async def run(self) -> None:
@@ -140,6 +147,7 @@ class _Connection(TCPServer):
                     self.protocol_send,
                     stream=self._plain,
                     spell=self._spell,
+                    messages=self._messages,
                 )
                 await self.idle_task.restart(tasks, self._idle_timeout)
                 await self._read_data()

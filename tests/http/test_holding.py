@@ -2,12 +2,14 @@
 
 import json
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import anthropic
 import openai
 import pytest
 import trio
+import websockets.exceptions
+import websockets.sync.client
 from trio.testing import MockClock
 
 from superfluid.transports.holding import MOST_LARGE, MOST_SMALL, SMALL, HeldBodies, NoRoom
@@ -207,6 +209,20 @@ def test_small_requests_get_through(server, full):
         assert server.chat(content).status_code == 200
     assert server.http.post("/v1/sessions", json={"id": "feed"}).status_code == 201
     assert server.http.post("/v1/sessions/feed/push", json={"data": ["x" * 1000] * 100}).status_code == 200
+
+
+def test_messages_of_websockets_count_too(server, full):
+    server.http.post("/v1/sessions", json={"id": "socket"})
+    url = server.url.replace("http", "ws", 1) + "/v1/sessions/socket/ws"
+    with websockets.sync.client.connect(url) as socket:
+        assert json.loads(socket.recv(DEADLINE))["type"] == "connected"
+        socket.send(json.dumps({"type": "push", "data": "small"}))
+        assert json.loads(socket.recv(DEADLINE))["type"] == "push_ack"
+        with suppress(websockets.exceptions.ConnectionClosed):
+            socket.send(json.dumps({"type": "push", "data": "x" * (9 << 20)}))
+        with pytest.raises(websockets.exceptions.ConnectionClosedError) as closed:
+            list(socket)
+    assert closed.value.rcvd.code == 1009
 
 
 def test_the_other_listener_counts_them_too(server, full):

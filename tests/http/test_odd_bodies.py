@@ -20,8 +20,9 @@ VALUES = [
     "word " * 3000, *TEXTS,
 ]  # fmt: skip
 SAMPLING = ["max_tokens", "temperature", "top_p", "top_k", "seed", "stream", "ignore_eos"]
+CHAT = ["stop", "n", "logit_bias", "stream_options", "tools", "model", "chat_template_kwargs", "reasoning_effort"]
 ROUTES = {
-    "/v1/chat/completions": ["messages", "stop", "n", "logit_bias", "stream_options", "tools", "model", *SAMPLING],
+    "/v1/chat/completions": ["messages", *CHAT, *SAMPLING],
     "/v1/completions": ["prompt", "stop", "n", "echo", "logprobs", *SAMPLING],
     "/v1/messages": ["messages", "system", "stop_sequences", "tools", "thinking", "metadata", *SAMPLING],
     "/v1/messages/count_tokens": ["messages", "system", "tools"],

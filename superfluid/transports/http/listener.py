@@ -27,7 +27,7 @@ class HttpListener:
         hypercorn.websocket_max_message_size = feed_socket.MOST_BYTES
         hypercorn.websocket_ping_interval = feed_socket.PING_SECONDS
         hypercorn.max_app_queue_size = 1  # what waits, waits where its size is known
-        self._listener = Listener(config.host, config.port, hypercorn, spelled)
+        self._listener = Listener(config.host, config.port, hypercorn, spelled, bodies)
 
     @property
     def url(self) -> str | None:

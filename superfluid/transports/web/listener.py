@@ -37,7 +37,7 @@ class WebListener:
         hypercorn.websocket_max_message_size = MAX_FRAME
         hypercorn.websocket_ping_interval = PING_SECONDS
         hypercorn.max_app_queue_size = 1  # what waits, waits where its size is known
-        self._listener = Listener(config.host, config.port, hypercorn, spelled)
+        self._listener = Listener(config.host, config.port, hypercorn, spelled, bodies)
 
     @property
     def url(self) -> str | None:
