@@ -1,4 +1,4 @@
-"""`examples/browser.html` and the document's page script, in a real browser."""
+"""`clients/browser/browser.html` and the document's page script, in a real browser."""
 
 import json
 from pathlib import Path
@@ -10,14 +10,14 @@ from tests.acceptance.conftest import not_run
 from tests.acceptance.examples import BROWSER, adapted
 from tests.web.server import Web
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+PAGES = Path(__file__).parents[2] / "clients" / "browser"
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A daemon that lets pages of a web server in: (daemon, origin, directory of the pages)."""
     directory = tmp_path_factory.mktemp("pages")
-    (directory / "browser.html").write_text((EXAMPLES / "browser.html").read_text())
+    (directory / "browser.html").write_text((PAGES / "browser.html").read_text())
     with pages(directory) as origin:
         web = Web(tmp_path_factory.mktemp("browser"), origins=[origin])
         yield web, origin, directory
@@ -27,7 +27,7 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def page():
     if program() is None:
-        not_run("examples/browser.html in a browser: there is no Chromium here")
+        not_run("clients/browser/browser.html in a browser: there is no Chromium here")
     with browser() as page:
         yield page
 
@@ -76,7 +76,7 @@ def test_the_script_of_the_document_in_a_page(page, place):
 
 def test_a_page_of_another_origin_is_not_let_in(page, place, tmp_path):
     web, _, _ = place
-    (tmp_path / "browser.html").write_text((EXAMPLES / "browser.html").read_text())
+    (tmp_path / "browser.html").write_text((PAGES / "browser.html").read_text())
     before = web.rpc("List")
     with pages(tmp_path) as elsewhere:
         page.open(f"{elsewhere}/browser.html")

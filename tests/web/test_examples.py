@@ -147,7 +147,7 @@ def test_the_plug_is_pulled_and_the_reply_goes_on(real, tmp_path):
 
 def test_the_page_says_what_the_document_says():
     """Each request of the document's page is in ours, and the reply's fields are read as there."""
-    page = (ROOT / "examples" / "browser.html").read_text()
+    page = (ROOT / "clients" / "browser" / "browser.html").read_text()
     for words in [
         '["superfluid.v1", `superfluid.token.${',
         "const send = (request) => ws.send(JSON.stringify(request));",
