@@ -143,7 +143,7 @@ def test_what_an_earlier_daemon_has_parked(tmp_path, park):
 
 def test_killed_in_the_middle_of_it(tmp_path):
     """What an earlier daemon kept, for ever by default, a later one erases, in however many lives."""
-    said = lines(0, 300)
+    said = lines(0, 180)
     with Daemon(tmp_path, worker_argv=fake()) as daemon:
         with daemon.client() as client:
             session = client.ask(requests.Open("feed", 300, False), responses.Opened).session
@@ -158,7 +158,7 @@ def test_killed_in_the_middle_of_it(tmp_path):
         gone = [entry for entry in everything if entry.text not in there]
         daemon.stop()
         daemon.settings["feed_keep"] = 0.1
-        for kept in range(len(said) - 40, len(there), -110):
+        for kept in range(len(said) - 30, len(there), -70):
             with daemon.start().client() as client:
                 until(lambda: len(entries(client, session)) <= kept)  # noqa: B023 - called here
             daemon.kill()
