@@ -82,8 +82,9 @@ def test_stop_strings_that_span_tokens(server):
         if chunk.choices and chunk.choices[0].delta.content
     ]
     whole = "".join(pieces)
-    for at in (3, 7, 11):
-        stop = pieces[at][-1] + pieces[at + 1] + pieces[at + 2][:1]
+    spaces = [at for at, character in enumerate(whole) if character == " "]  # with each, a token begins
+    for at in spaces[2:11:3]:
+        stop = whole[at - 2 : at + 3]
         reply = server.openai.chat.completions.create(
             messages=said("Tell me a story."), max_tokens=24, stop=["never", stop], **ASK
         )
