@@ -7,7 +7,7 @@ import pytest
 from superfluid.protocol.codes import Finish
 from superfluid.protocol.refusals import QueueFull
 from superfluid.scheduler.job import AGE_SECONDS, QUANTUM_SECONDS
-from superfluid.scheduler.planning import begin, plan, settle
+from superfluid.scheduler.planning import INVARIANT_CHUNK, begin, plan, settle
 from superfluid.scheduler.schedule import Schedule
 from tests.scheduler.worker import Worker, job
 
@@ -126,6 +126,12 @@ def test_batch_invariant_lanes_tick_alone():
     for tick in run.to_the_end():
         assert tick.run == (2,) or 2 not in tick.run
     assert set(run.ended) == {1, 2, 3}
+
+
+def test_the_chunk_of_a_batch_invariant_lane_is_the_same_at_any_speed():
+    speeds = (50.0, 400.0, 50_000.0)
+    assert {Run(job(1, invariant=True), prefill_rate=speed).tick().chunk for speed in speeds} == {INVARIANT_CHUNK}
+    assert len({Run(job(1), prefill_rate=speed).tick().chunk for speed in speeds}) == len(speeds)
 
 
 def test_a_shared_front_is_computed_once():
