@@ -35,6 +35,8 @@ class Lane:
     started: bool = False
     remaining: int = 0
     prefilled: int = 0
+    lost_round: bool = False
+    """whether its last round was given up: then its next one is not, whoever runs in between"""
     drawn: list[int] = field(default_factory=list)
     finish: Finish = Finish.OPEN
     fault: Fault = Fault.UNSPECIFIED

@@ -81,8 +81,6 @@ class Rounds:
         """what a token took in the last long round; 0 before there was one"""
         self._ended, self._took = float("-inf"), 0.0
         """when the last round ended, and what it took"""
-        self._gave_up = False
-        """whether the last round was given up: the next one is not, or a flood of newcomers would stop all prompts"""
 
     @property
     def lanes(self) -> frozenset[int]:
@@ -193,10 +191,12 @@ class Rounds:
             self._threads = threads
         began = self._clock()
         drawn: list[tuple[int, int]] = []
-        self._gave_up = not self._compute(shares, drawn, stop=self._question(tick, shares, began))
+        done = self._compute(shares, drawn, stop=self._question(tick, shares, began))
+        for share in shares:
+            share.lane.lost_round = not done
         self._ended = ended = self._clock()
         self._took = ended - began
-        if self._gave_up:
+        if not done:
             return True
         prompt_rows = sum(len(share.stretch.tokens) for share in shares if len(share.stretch.tokens) > 1)
         rows = sum(len(share.stretch.tokens) for share in shares)
@@ -252,7 +252,9 @@ class Rounds:
         rows = sum(len(share.stretch.tokens) for share in shares)
         if rows < BREAKABLE and self._took < LONG and began - self._ended < LATELY:
             return None
-        breakable = rows >= BREAKABLE and not self._gave_up and self._tiers.breakable
+        # Or those who come one after another would stop a prompt for ever.
+        repeated = any(share.lane.lost_round for share in shares if len(share.stretch.tokens) > 1)
+        breakable = rows >= BREAKABLE and not repeated and self._tiers.breakable
         half = rows * self._row_seconds / 2 or float("inf")
 
         def asked() -> bool:

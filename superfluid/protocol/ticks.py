@@ -130,7 +130,7 @@ class Tick:
 @dataclass(frozen=True, slots=True)
 class Interrupt:
     """End tick `number` after the round in progress, or with `at_once` in it where that is a long one, whose work is
-    then lost; not in two rounds with prompts in a row. Late ones are ignored."""
+    then lost; not in two rounds in a row of the same prompt. Late ones are ignored."""
 
     number: U64
     at_once: bool = False

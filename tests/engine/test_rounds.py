@@ -115,6 +115,22 @@ def test_lanes_that_decode_in_a_round_that_is_given_up_draw_the_same():
     assert bench.right(long, second.lanes[1])
 
 
+def test_whose_round_was_given_up_gets_its_next_one_whoever_runs_in_between():
+    """Chats that come one after another would stop a prompt of the background for ever."""
+    bench = Stopping()
+    rounds = Rounds(bench.backend, bench.tiers, Fixed(1), lambda drawn: None, lambda number, at_once=False: True)
+    long = [7 + n % 50 for n in range(200)]
+    computed = 0
+    starts = [LaneStart(1, 1, pack(long), GenParams(), 0, 3)]
+    for number in range(2, 6):
+        tick = rounds.run(Tick(2 * number, 1, 100, 1000, tuple(starts), (1,), ()))
+        computed += tick.lanes[0].prefilled
+        starts = []
+        chat = LaneStart(number, number, pack([3, number]), GenParams(), 0, 1)
+        assert rounds.run(Tick(2 * number + 1, 1, 100, 1000, (chat,), (number,), ())).lanes[0].finish == Finish.LENGTH
+    assert computed == len(long)
+
+
 def test_short_rounds_are_not_given_up():
     bench = Stopping()
     bench.run(PROMPT)
