@@ -246,9 +246,9 @@ class Heads:
         return tuple(reversed(order[1:]))
 
     def segments(self, session: int, start: int, stop: int) -> tuple[Segment, ...]:
-        """Where the events `start` to `stop - 1` of a timeline are stored, in order."""
+        """Where the events `start` to `stop - 1` of a timeline are stored, in order. Raises SessionPurged."""
         found: list[Segment] = []
-        head = self._heads[session]
+        head = self._stored(session)
         stop = min(stop, head.events)
         while start < stop:
             if head.own_from < stop:
@@ -256,5 +256,11 @@ class Heads:
                 stop = head.own_from
             if start < stop:
                 assert head.parent is not None, f"session {head.id} inherits from nobody"
-                head = self._heads[head.parent]
+                head = self._stored(head.parent)
         return tuple(reversed(found))
+
+    def _stored(self, session: int) -> Head:
+        head = self._heads.get(session)
+        if head is None:  # a request that was purged meanwhile: it leaves no tombstone
+            raise SessionPurged(session)
+        return head

@@ -159,7 +159,7 @@ class SessionLog(LogReader):
 
     def _copy(self, segment: Segment, child: int) -> None:
         for event in self._written.expanded(segment):
-            body = postcard.encode(EventBody, event.body)
+            body = postcard.encode(EventBody, stored(event.body))
             digest = digest_of(child, event.event_id, event.epoch, event.ts_unix_ms, body)
             self._writer.execute(
                 "INSERT INTO records (session, event, epoch, ts, digest, body) VALUES (?, ?, ?, ?, ?, ?)",

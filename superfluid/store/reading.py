@@ -11,7 +11,7 @@ from typing import Any
 
 from superfluid.protocol import postcard, records
 from superfluid.protocol.errors import DecodeError
-from superfluid.protocol.records import Event, EventBody
+from superfluid.protocol.records import Event, EventBody, GenParams
 from superfluid.sessions import snapshot
 from superfluid.sessions.heads import FIRST_REQUEST, Head, Segment
 from superfluid.sessions.state import SessionState
@@ -35,6 +35,16 @@ _BATCHES = tuple(
     for body in (records.Ingested(0, (), (), 0, 0), records.Erased((), (), 0, (), 0, 0))
 )
 """What the bodies of batches of data begin with."""
+
+_SELECT_BIRTH = (
+    "SELECT coalesce(max(event), 0) FROM records"
+    " WHERE session = ? AND event < ? AND erased = 0 AND substr(body, 1, 1) IN (?, ?)"
+)
+_BIRTHS = tuple(
+    postcard.encode(EventBody, body)[:1]
+    for body in (records.Forked(0, 0, GenParams()), records.Rebased(0, 0, GenParams(), ()))
+)
+"""What the bodies begin with of the first records of sessions that inherit."""
 
 
 class LogReader:
@@ -73,10 +83,18 @@ class LogReader:
         return head_rows.from_row(rows[0], self._word) if rows else None
 
     def last_ms(self, heads: Iterable[Head]) -> dict[int, int]:
-        """By session, when its last record was written, in Unix milliseconds; only sessions that inherit nothing."""
-        query = "SELECT ts FROM records WHERE session = ? AND event = ? AND erased = 0"
-        rows = ((head.id, self._read(query, (head.id, head.events - 1))) for head in heads)
-        return {session: found[0][0] for session, found in rows if found}
+        """By session, when its last record was written, in Unix milliseconds; only of sessions that inherit
+        nothing, and whose last record is whole."""
+        query = "SELECT event, epoch, ts, digest, body FROM records WHERE session = ? AND event = ? AND erased = 0"
+        found: dict[int, int] = {}
+        for head in heads:
+            try:
+                rows = self._read(query, (head.id, head.events - 1))
+            except _CorruptPage:
+                continue
+            if rows and is_whole(head.id, *rows[0]):
+                found[head.id] = rows[0][2]
+        return found
 
     def read(self, segments: Iterable[Segment]) -> Iterator[Event]:
         """The records of `segments`, in order, a page at a time. Raises DamagedRecord at the first that is."""
@@ -154,11 +172,12 @@ class LogReader:
         raise DamagedRecord(segment.session, at)
 
     def _with_prefix(self, session: int, event_id: int, body: records.Rerooted) -> records.Rerooted:
-        """`body` with what the session took over. Within it, an earlier `Rerooted` stays bare: its own prefix is the
+        """`body` with what its session took over. Within it, an earlier `Rerooted` stays bare: its own prefix is the
         front of the same list."""
         ((inherited,),) = self._read("SELECT fork_at FROM heads WHERE id = ?", (session,))
         if event_id < inherited:
-            return body
+            # It was taken over itself, and is of the session whose beginning is the last one before it.
+            ((inherited,),) = self._read(_SELECT_BIRTH, (session, event_id, *_BIRTHS))
         prefix = tuple(
             (event.event_id, stored(event.body)) for event in self._page_through(Segment(session, 0, inherited))
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import trio
+import trio.testing
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
@@ -13,6 +14,7 @@ from superfluid.daemon.metrics import Metrics
 from superfluid.model.channels import Channels
 from superfluid.protocol.codes import Finish
 from superfluid.protocol.records import Created, Event, Generated, GenParams
+from superfluid.protocol.refusals import ShuttingDown
 from superfluid.protocol.ticks import pack
 from superfluid.scheduler.job import Job
 from superfluid.sessions.state import SessionState
@@ -72,6 +74,31 @@ def test_a_session_that_does_not_fold_costs_its_own_generation_alone(tmp_path):
         (*_, event) = await book.read(WHOLE, 0)
         assert isinstance(event.body, Generated)
         assert event.body.span == (7,)
+        log.close()
+
+    trio.run(main)
+
+
+def test_a_generation_that_was_dropped_during_its_commit_has_ended_once(tmp_path):
+    """As by a drain whose time is over while the disk writes."""
+
+    async def main():
+        await fill(tmp_path / "log.db")
+        log = SessionLog(tmp_path / "log.db")
+        book, in_flight = Book(log, Bus(), lambda: 1), InFlight()
+        committer = Committer(book, in_flight, lambda generation: None, lambda generations, refusal: None, lease_ms=0)
+        dropped = generation(in_flight, WHOLE)
+        send, batches = trio.open_memory_channel(1)
+        async with trio.open_nursery() as nursery, book.writing(WHOLE):
+            nursery.start_soon(committer.run, batches)
+            async with send:
+                await send.send((committer.piece(dropped.job.lane, Finish.LENGTH),))
+            await trio.testing.wait_all_tasks_blocked()
+            in_flight.drop(dropped, ShuttingDown())
+        assert isinstance(dropped.refusal, ShuttingDown)
+        assert dropped.summary is None
+        (*_, event) = await book.read(WHOLE, 0)
+        assert isinstance(event.body, Generated)
         log.close()
 
     trio.run(main)

@@ -105,6 +105,8 @@ def test_requests_have_ids_of_their_own_and_leave_no_tombstones():
     for session in (one.id, FIRST_REQUEST, FIRST_REQUEST + 10):
         with pytest.raises(SessionPurged):
             heads.live(session)
+        with pytest.raises(SessionPurged):  # of who has looked just before
+            heads.segments(session, 0, 1)
     with pytest.raises(UnknownSession):
         heads.live(FIRST_REQUEST + 11)
     assert Heads((one,), last_id=3).next_id() == 1

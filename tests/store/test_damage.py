@@ -1,5 +1,7 @@
 """Bytes that rot: the session that they belong to is refused by name, the others read on (design decision 4)."""
 
+import sqlite3
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -208,3 +210,16 @@ def test_any_flipped_byte_is_noticed_or_without_effect(tmp_path_factory, whole, 
     spoiled[place] ^= data.draw(st.integers(1, 255))
     path.write_bytes(spoiled)
     assert_right_or_refused(path, world)
+
+
+def test_the_time_of_a_damaged_record_is_not_known(path):
+    world = written(path)
+    damage = sqlite3.connect(path)
+    damage.execute("UPDATE records SET ts = 'never' WHERE session = 1 AND event = 3")
+    damage.commit()
+    damage.close()
+    log = SessionLog(path)
+    assert log.last_ms(world.heads.live(session) for session in (1, 2)) == {
+        2: world.timelines[2][-1].ts_unix_ms,
+    }
+    log.close()

@@ -216,6 +216,27 @@ def test_sentences_after_the_fork_point_go_and_before_it_stay(tmp_path):
     log.close()
 
 
+def test_what_was_handed_down_twice_is_there_once(tmp_path):
+    """A session takes over a `Rerooted` of the one that it was forked from: it reads as before, and its row repeats
+    nothing, so that what is erased later has one place."""
+    world = World()
+    log = SessionLog(tmp_path / "model.db")
+    log.commit([world.create()])
+    log.commit([world.write(1, records.Message(1, sentence(1), span(1)))])
+    log.commit([world.fork(1, 2)])
+    log.commit([world.write(2, records.Message(1, sentence(2), span(2)))])
+    for victim, heir in ((1, 2), (2, 3), (3, 4)):
+        if victim > 1:
+            log.commit([world.fork(victim, world.states[victim].events)])
+            log.commit([world.write(heir, records.Message(1, sentence(heir), span(heir)))])
+        purge = world.purge(victim, PurgeMode.REROOT)
+        log.purge(purge.purged, purge.rerooted)
+        assert read_all(log, world) == world.timelines
+    log.truncate()
+    assert (tmp_path / "model.db").read_bytes().count(sentence(1).encode()) == 1
+    log.close()
+
+
 def test_an_old_snapshot_and_an_old_title_go_too(tmp_path):
     world = World()
     log = SessionLog(tmp_path / "model.db")

@@ -157,12 +157,14 @@ class Generation:
             self._deltas.send_nowait(event)
         except trio.WouldBlock:
             return False
-        except trio.BrokenResourceError:
-            pass  # nobody follows the events; who left altogether cancels
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # nobody follows the events; who left altogether cancels, and a drain may have ended it meanwhile
         return True
 
     def end(self, finish: Finish) -> None:
-        """The generation is over and everything of it is committed."""
+        """The generation is over and everything of it is committed. Nothing more where it has failed meanwhile."""
+        if self.ended.is_set():
+            return
         self.summary = Summary(tuple(self._events), self._total, finish, self.job.warm)
         self._close()
 

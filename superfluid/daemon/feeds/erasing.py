@@ -19,6 +19,7 @@ from superfluid.daemon.bus import Bus
 from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.parked_files import ParkedFiles
 from superfluid.protocol import postcard
+from superfluid.protocol.errors import DecodeError
 from superfluid.protocol.records import Erased, Event, Ingested
 from superfluid.protocol.refusals import Refusal, StoreFailed
 from superfluid.protocol.ticks import pack
@@ -270,10 +271,13 @@ class Erasing:
     async def _recall(self, session: int) -> None:
         """Begin where an earlier daemon has come to."""
         fact = await self._book.log.ask(lambda log: log.fact(f"{FACT}{session}"))
-        if fact is None:
+        try:
+            note: _Note | None = None if fact is None else postcard.decode(_Note, fact)
+        except DecodeError:
+            note = None  # begin at the first event
+        if fact is None or note is None:
             self._timelines[session] = _Timeline()
             return
-        note: _Note = postcard.decode(_Note, fact)
         self._notes[session] = fact
         self._timelines[session] = _Timeline(Fading(note.reached, note.ingested, note.gone), note.settled)
         if note.sweep is not None:

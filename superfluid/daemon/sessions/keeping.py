@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from superfluid.protocol.codes import PurgeMode
 from superfluid.protocol.records import Event, EventBody, Purged, ToolExpired
 from superfluid.protocol.refusals import ErasurePending, NotQuiet, ReplyTooLong, SessionPurged
 from superfluid.sessions import decide
+from superfluid.sessions.heads import Head
 from superfluid.sessions.state import SessionState
 
 QUIET_SECONDS = 10.0
@@ -67,19 +69,24 @@ class Keeping:
             if await self._purge_all(targets, (session,), mode):
                 return targets
 
-    async def expire(self, sessions: tuple[int, ...]) -> bool:
-        """Purge sessions together, and cut their children loose; False where one of them is in use after all."""
-        return await self._purge_all(sessions, sessions, PurgeMode.REROOT)
+    async def expire(self, heads: Sequence[Head]) -> bool:
+        """Purge sessions together, and cut their children loose; False where one of them is in use after all, or is
+        not any more what its head says."""
+        sessions = tuple(head.id for head in heads)
+        return await self._purge_all(sessions, sessions, PurgeMode.REROOT, heads)
 
     def _targets(self, sessions: tuple[int, ...], mode: PurgeMode) -> tuple[int, ...]:
         if mode is not PurgeMode.CASCADE:
             return sessions
         return tuple(target for session in sessions for target in (*self._book.heads.descendants(session), session))
 
-    async def _purge_all(self, targets: tuple[int, ...], sessions: tuple[int, ...], mode: PurgeMode) -> bool:
+    async def _purge_all(
+        self, targets: tuple[int, ...], sessions: tuple[int, ...], mode: PurgeMode, heads: Sequence[Head] = ()
+    ) -> bool:
         """Purge `sessions`; `targets` are they, and what goes with them.
 
-        False where a fork or a generation that was under way has come between: then nothing was done.
+        False where a fork, a generation that was under way, or with `heads` a record has come between: then nothing
+        was done.
         """
         if any(target in self._book.fenced for target in targets):
             raise SessionPurged(sessions[-1])
@@ -93,6 +100,8 @@ class Keeping:
             async with AsyncExitStack() as turns:
                 states = await self._take_turns(turns, targets)
                 if self._targets(sessions, mode) != targets or self._busy(targets):
+                    return False
+                if any(self._book.heads.any(head.id) is not head for head in heads):
                     return False
                 erased = await self._erase(turns, states, targets, mode)
         finally:

@@ -20,7 +20,7 @@ from superfluid.daemon.book import Book
 from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.sessions.keeping import Keeping
 from superfluid.protocol.records import Event
-from superfluid.protocol.refusals import ErasurePending, Refusal, StoreFailed
+from superfluid.protocol.refusals import ErasurePending, Refusal, SessionDamaged, StoreFailed
 from superfluid.sessions.heads import Head
 from superfluid.sessions.state import SessionState
 from superfluid.store.log import SessionLog
@@ -130,7 +130,10 @@ class KeptRequests:
                 continue
             over = []
             for head in batch:
-                due = ends.get(head.id, 0) + self._stay * 1000
+                if head.id not in ends:
+                    self._put_off([head], SessionDamaged(head.id, head.events - 1))
+                    continue
+                due = ends[head.id] + self._stay * 1000
                 if due > now:
                     self._look_at(head.id, due)
                 elif self._book.heads.any(head.id) is not head or self._room.in_flight.busy(head.id):
@@ -158,7 +161,7 @@ class KeptRequests:
         """Purge requests together; each by itself where that fails."""
         sessions = tuple(head.id for head in heads)
         try:
-            if not await self._keeping.expire(sessions):
+            if not await self._keeping.expire(heads):
                 self._put_off(heads, None)
         except ErasurePending as refusal:
             _LOG.warning("%s requests are purged: %s", len(sessions), refusal.code)
