@@ -12,7 +12,6 @@ import socket
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
-from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
@@ -22,6 +21,7 @@ from starlette.types import ASGIApp
 from superfluid.transports.accepting import PatientListener
 from superfluid.transports.holding import HeldBodies, Holding
 from superfluid.transports.http11 import MOST_HEAD, Http11, Spelling
+from superfluid.transports.tasks import Tasks
 
 _LOG = logging.getLogger("superfluid.http")
 
@@ -133,7 +133,7 @@ class _Connection(TCPServer):
         try:
             peer, here = self.stream.socket.getpeername(), self.stream.socket.getsockname()
             family = self.stream.socket.family
-            async with TaskGroup() as tasks:
+            async with Tasks() as tasks:
                 self._task_group = tasks
                 self.protocol = Http11(  # type: ignore[assignment]
                     self.app,
