@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import h11
 import trio
 from hypercorn.events import Closed, Event, RawData
-from hypercorn.protocol.events import Body, Response
+from hypercorn.protocol.events import Body, EndBody, Response
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.protocol.http_stream import HTTPStream
@@ -76,6 +76,7 @@ class Http11(H11Protocol):
         self._messages = messages
         self._seen = b""
         self._wanted = False
+        self._early = False
         self.connection_state[_ASK] = self._ask_for_body
 
     async def handle(self, event: Event) -> None:
@@ -90,6 +91,8 @@ class Http11(H11Protocol):
         self._seen, self._wanted = b"", False
         await super()._create_stream(_origin_form(request))
         if not isinstance(self.stream, WSStream):
+            if isinstance(self.connection, _Requests):
+                self.connection.decline()
             return
         self.stream.buffer = _Bounded(self.config.websocket_max_message_size, self._messages)
         if self.stream.closed:  # its handshake was none; Hypercorn would leave the connection as it is
@@ -119,11 +122,20 @@ class Http11(H11Protocol):
         await drop_rest(self._below)
 
     async def stream_send(self, event: StreamEvent) -> None:
+        if isinstance(event, EndBody) and self._early:
+            await super().stream_send(event)
+            await drop_rest(self._below)
+            await self.send(Closed())
+            return
         if not (isinstance(event, Response) and event.status_code >= 400 and event.headers == _EMPTY):
             await super().stream_send(event)
             return
         why = _HANDSHAKE if isinstance(self.stream, WSStream) else "the server failed on this request"
         reply = self._error(event.status_code, why)
+        if event.status_code == 400 and isinstance(self.stream, WSStream) and self.stream.app_put is not None:
+            # Data before the handshake was answered: Hypercorn would tell the application nothing.
+            self._early = self.stream.closed = True
+            await self.stream.app_put({"type": "websocket.disconnect", "code": 1006})
         await super().stream_send(Response(STREAM_ID, headers=_headers(reply), status_code=event.status_code))
         await super().stream_send(Body(STREAM_ID, data=bytes(reply.body)))
 
@@ -187,7 +199,14 @@ class _Requests(h11.Connection):
         if kept or not data:  # no data at all is the end
             super().receive_data(kept)
 
+    def decline(self) -> None:
+        """Take up no offer to switch protocols. While one stands, h11 reads nothing after the request, not even that
+        the client has left."""
+        self._cstate.pending_switch_proposals.clear()
+
     def next_event(self) -> Any:
+        if self.their_state is h11.DONE and (rest := self.trailing_data[0]) and not rest.strip(b"\r\n"):
+            self._receive_buffer.maybe_extract_at_most(len(rest))
         return h11.NEED_DATA if self.their_state is h11.MUST_CLOSE else super().next_event()
 
     def start_next_cycle(self) -> None:

@@ -2,6 +2,7 @@
 
 from contextlib import asynccontextmanager
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -122,3 +123,62 @@ def test_messages_before_the_end_are_taken():
 
     run(take, client)
     assert seen == ["hello"]
+
+
+async def answer_late(scope, receive, send):
+    """Answer after a long while, unless the client leaves."""
+    while True:
+        with trio.move_on_after(1000) as waiting:
+            if (await receive())["type"] == "http.disconnect":
+                return
+        if waiting.cancelled_caught:
+            await refuse(scope, receive, send)
+            return
+
+
+@pytest.mark.parametrize(
+    "head", [b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n", b""]
+)
+@pytest.mark.parametrize("rest", [b"", b"\r\n"])
+def test_leaving_is_noticed(head, rest):
+    async def client(place):
+        stream = await place.connect()
+        await stream.send_all(b"GET /x HTTP/1.1\r\nHost: a\r\n" + head + b"\r\n" + rest)
+        await trio.sleep(1)
+        await stream.send_all(rest)
+        await trio.sleep(1)
+        await stream.aclose()
+        await place.empty()
+
+    run(answer_late, client)
+
+
+def test_a_declined_offer_changes_nothing_for_the_next_request():
+    async def client(place):
+        stream = await place.connect()
+        for _ in range(2):
+            await stream.send_all(b"GET /x HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n")
+            reply = b""
+            while not reply.endswith(b"no"):
+                reply += await stream.receive_some()
+            assert reply.startswith(b"HTTP/1.1 401 ")
+        await stream.aclose()
+
+    run(refuse, client)
+
+
+def test_a_message_before_the_handshake_is_answered():
+    async def accept(scope, receive, send):
+        await receive()
+        await trio.sleep(1)
+        await send({"type": "websocket.accept"})
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+
+    async def client(place):
+        stream = await place.connect()
+        await stream.send_all(HANDSHAKE + frame(b"hello"))
+        reply = b"".join([piece async for piece in stream])
+        assert reply.startswith(b"HTTP/1.1 400 ")
+
+    run(accept, client)
