@@ -362,6 +362,15 @@ def test_packed_bodies_that_are_broken_or_too_long(wire, pack):
     assert error(wire.next(), 413)["code"] == "body_too_large"
 
 
+@pytest.mark.parametrize(("coding", "pack"), [("gzip", gzip.compress), ("zstd", zipped)])
+def test_packed_bodies_end_with_a_whole_part_and_have_not_too_many(wire, coding, pack):
+    for data in (pack(DATA) + pack(b" " * 9)[:-1], pack(DATA) + pack(b"") * 1024, zipped(b"")[:5]):
+        wire.send(post(f"Content-Encoding: {coding}", data=data))
+        assert error(wire.next(), 400)["param"] == "content-encoding"
+    wire.send(post(f"Content-Encoding: {coding}", data=pack(DATA) + pack(b"") * 1023))
+    assert wire.next()[0] == 200
+
+
 @pytest.mark.parametrize("coding", ["br", "compress", "gzip, gzip", "gzip, zstd", "utf-8"])
 def test_unknown_codings(wire, coding):
     for path in (CHAT, "/v1/messages"):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import zlib
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import zstandard
 from starlette.datastructures import Headers
@@ -17,6 +17,9 @@ Unpacker = Callable[[bytes | bytearray, int], bytes]
 
 MOST_WINDOW = 8 << 20
 """Bytes of zstd's window, which are held beside the body (RFC 8878, 3.1.1.1.2)."""
+
+MOST_PARTS = 1024
+"""Members of gzip or frames of zstd in one body. Those that spell nothing would take long in their millions."""
 
 _BROKEN = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 
@@ -46,8 +49,7 @@ def unpacked(data: bytes | bytearray, coding: str, most: int) -> bytes:
 
 
 def _gzip(data: bytes | bytearray, most: int) -> bytes:
-    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-        return file.read(most)
+    return _parts(data, most, lambda: zlib.decompressobj(16 + zlib.MAX_WBITS), 1 << 16)
 
 
 def _deflate(data: bytes | bytearray, most: int) -> bytes:
@@ -67,8 +69,28 @@ def _inflated(data: bytes | bytearray, most: int, window: int) -> bytes:
 
 
 def _zstd(data: bytes | bytearray, most: int) -> bytes:
-    with zstandard.ZstdDecompressor(max_window_size=MOST_WINDOW).stream_reader(data, read_across_frames=True) as file:
-        return file.read(most)
+    """A block of four bytes can spell 128 KiB, all of which come at once: so it is fed in small pieces."""
+    return _parts(data, most, zstandard.ZstdDecompressor(max_window_size=MOST_WINDOW).decompressobj, 1 << 10)
+
+
+def _parts(data: bytes | bytearray, most: int, unpacker: Callable[[], Any], step: int) -> bytes:
+    """What the members or frames of a body spell, each of them complete. It is fed `step` bytes at once."""
+    text, at = io.BytesIO(), 0
+    for _ in range(MOST_PARTS):
+        part = unpacker()
+        while not part.eof:
+            piece = data[at : at + step]
+            if not piece:
+                raise EOFError
+            at += len(piece)
+            text.write(part.decompress(piece))
+            if text.tell() >= most:
+                text.truncate(most)
+                return text.getvalue()
+        at -= len(part.unused_data)
+        if at >= len(data):
+            return text.getvalue()
+    raise EOFError
 
 
 _UNPACKERS: Mapping[str, Unpacker] = {

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from superfluid.daemon.replies.conversing import Turn
 from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol.refusals import OverWindow, Refusal
 from superfluid.transports.http import body
@@ -19,12 +23,18 @@ class Counting:
         self._cases = cases
 
     async def count(self, request: Request) -> Response:
-        fields = await body.fields(request.scope, request.receive)
-        turns = conversation(fields)
+        data = await body.read(request.scope, request.receive)
+        turns, told = await body.understood(data, _asked)
         try:
-            count = await self._cases.conversing.count(turns, settings(fields))
+            count = await self._cases.conversing.count(turns, told)
         except OverWindow as refusal:
             raise too_long(refusal) from None
         except Refusal as refusal:
             raise from_refusal(refusal, "messages") from None
         return JSONResponse({"input_tokens": count})
+
+
+def _asked(data: bytes | bytearray) -> tuple[tuple[Turn, ...], Mapping[str, Any]]:
+    """Raises ApiError."""
+    fields = body.parse(data)
+    return conversation(fields), settings(fields)

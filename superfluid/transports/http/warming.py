@@ -15,7 +15,6 @@ from superfluid.protocol.refusals import Refusal
 from superfluid.transports.http import body, sampling
 from superfluid.transports.http.chat import TOOLS, turns
 from superfluid.transports.http.errors import ApiError
-from superfluid.transports.http.fields import Fields
 from superfluid.transports.http.leaving import cancel_when_gone
 from superfluid.transports.http.naming import found
 
@@ -28,7 +27,7 @@ class Warming:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         target = found(self._cases, scope["path_params"]["session"])
-        told = _told(await body.fields(scope, receive))
+        told = await body.understood(await body.read(scope, receive), _told)
         warmed: Warmed | None = None
         fault: ApiError | None = None
         async with trio.open_nursery() as nursery:
@@ -52,7 +51,9 @@ class Warming:
             await JSONResponse({**head, **reply})(scope, receive, send)
 
 
-def _told(fields: Fields) -> tuple[Turn, ...]:
+def _told(data: bytes | bytearray) -> tuple[Turn, ...]:
+    """Raises ApiError."""
+    fields = body.parse(data)
     sampling.refuse(fields, TOOLS)
     fields.object("chat_template_kwargs")
     return turns(fields)
