@@ -14,6 +14,12 @@ SMALL = 256 << 10
 MOST_SMALL = 64 << 20
 MOST_LARGE = 256 << 20
 
+STALLED = 60.0
+"""Seconds that a client may leave between two pieces of what it sends."""
+
+SLOWEST = 32 << 10
+"""Bytes a second that it has to come with, after the first minute."""
+
 _KEY = "superfluid_holding"
 
 

@@ -6,6 +6,7 @@ the host, and a body that waits to be asked for (`Expect: 100-continue`) is aske
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from starlette.responses import Response as Reply
 from starlette.types import Scope
 from wsproto.events import Message
 
-from superfluid.transports.holding import Holding, NoRoom
+from superfluid.transports.holding import SLOWEST, STALLED, Holding, NoRoom
 
 MOST_HEAD = 64 << 10
 """Bytes of a request line and its headers, together."""
@@ -67,13 +68,21 @@ async def drop_rest(stream: trio.SocketStream) -> None:
 class Http11(H11Protocol):
     """HTTP/1.1 and nothing else: Hypercorn's HTTP/2 waits for ever where a client leaves at the wrong moment."""
 
-    def __init__(self, *arguments: Any, stream: trio.SocketStream, spell: Spelling, messages: Holding) -> None:
-        """`messages` counts what is held of a WebSocket's."""
+    def __init__(
+        self,
+        *arguments: Any,
+        stream: trio.SocketStream,
+        spell: Spelling,
+        messages: Holding,
+        reading: trio.CancelScope,
+    ) -> None:
+        """`messages` counts what is held of a WebSocket's, and `reading` ends where one does not come."""
         super().__init__(*arguments)
         self.connection = _Requests(h11.SERVER, self.config.h11_max_incomplete_size)
         self._below = stream
         self._spell = spell
         self._messages = messages
+        self._reading = reading
         self._seen = b""
         self._wanted = False
         self._early = False
@@ -94,7 +103,7 @@ class Http11(H11Protocol):
             if isinstance(self.connection, _Requests):
                 self.connection.decline()
             return
-        self.stream.buffer = _Bounded(self.config.websocket_max_message_size, self._messages)
+        self.stream.buffer = _Bounded(self.config.websocket_max_message_size, self._messages, self._reading)
         if self.stream.closed:  # its handshake was none; Hypercorn would leave the connection as it is
             await drop_rest(self._below)
             await self.send(Closed())
@@ -221,11 +230,13 @@ class _Requests(h11.Connection):
 
 
 class _Bounded(WebsocketBuffer):
-    """A WebSocket message as it comes, counted among the bodies that are held. Hypercorn's own goes on growing past
-    the limit, for as long as pieces come."""
+    """A WebSocket message as it comes, counted among the bodies that are held, and given as long to come as they are.
+    Hypercorn's own goes on growing past the limit, for as long as pieces come."""
 
-    def __init__(self, max_length: int, holding: Holding) -> None:
+    def __init__(self, max_length: int, holding: Holding, reading: trio.CancelScope) -> None:
         super().__init__(max_length)
+        self._reading = reading
+        self._began = 0.0
         self._holding = holding
         self._dropped = 0
 
@@ -233,7 +244,11 @@ class _Bounded(WebsocketBuffer):
         """Raises FrameTooLargeError, which is told to the client, and BrokenPipeError where it just goes on."""
         try:
             if not self._dropped:
+                now = trio.current_time()
+                if self.value is None:
+                    self._began = now
                 super().extend(event)
+                self._reading.deadline = STALLED + min(now, self._began + self.length / SLOWEST)
                 self._holding.resize(self.length)
                 return
         except (FrameTooLargeError, NoRoom):
@@ -243,6 +258,11 @@ class _Bounded(WebsocketBuffer):
             raise BrokenPipeError
         raise FrameTooLargeError
 
+    def to_message(self) -> Any:
+        self._reading.deadline = math.inf  # it is there; how long it waits to be taken is not up to the client
+        return super().to_message()
+
     def clear(self) -> None:
         super().clear()
+        self._reading.deadline = math.inf
         self._holding.resize(0)

@@ -12,6 +12,7 @@ import socket
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
+from hypercorn.events import Closed
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
@@ -133,6 +134,7 @@ class _Connection(TCPServer):
         try:
             peer, here = self.stream.socket.getpeername(), self.stream.socket.getsockname()
             family = self.stream.socket.family
+            reading = trio.CancelScope()
             async with Tasks() as tasks:
                 self._task_group = tasks
                 self.protocol = Http11(  # type: ignore[assignment]
@@ -148,9 +150,13 @@ class _Connection(TCPServer):
                     stream=self._plain,
                     spell=self._spell,
                     messages=self._messages,
+                    reading=reading,
                 )
                 await self.idle_task.restart(tasks, self._idle_timeout)
-                await self._read_data()
+                with reading:
+                    await self._read_data()
+                if reading.cancelled_caught:
+                    await self.protocol.handle(Closed())
                 await self.idle_task.stop()
         except OSError:
             pass  # the client is gone

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from superfluid.transports.holding import HeldBodies
+from superfluid.transports.holding import STALLED, HeldBodies
 from superfluid.transports.http.errors import spelled
 from superfluid.transports.listening import Listener, settings
 
@@ -182,3 +182,26 @@ def test_a_message_before_the_handshake_is_answered():
         assert reply.startswith(b"HTTP/1.1 400 ")
 
     run(accept, client)
+
+
+async def listen(scope, receive, send):
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (await receive())["type"] == "websocket.receive":
+        pass
+
+
+def test_a_message_that_does_not_come_is_given_up():
+    async def client(place):
+        stream = await place.connect()
+        await stream.send_all(HANDSHAKE)
+        await stream.receive_some()
+        await stream.send_all(frame(b"hello"))
+        await trio.sleep(1000)  # whole messages may be far between
+        began = trio.current_time()
+        await stream.send_all(frame(b"hello", missing=3))
+        with trio.fail_after(200):
+            assert await stream.receive_some() == b""
+        assert trio.current_time() - began >= STALLED
+
+    run(listen, client)

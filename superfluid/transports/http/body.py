@@ -11,7 +11,7 @@ import trio
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
-from superfluid.transports.holding import Holding, NoRoom, holding_of
+from superfluid.transports.holding import SLOWEST, STALLED, Holding, NoRoom, holding_of
 from superfluid.transports.http import codings
 from superfluid.transports.http.errors import ApiError
 from superfluid.transports.http.fields import Fields
@@ -25,12 +25,6 @@ THREADED = 1 << 16
 
 LONG = 1 << 20
 """Bytes of a body from which on it is parsed alone: meanwhile it takes many times its length."""
-
-STALLED = 60.0
-"""Seconds that a client may leave between two pieces of its body."""
-
-SLOWEST = 32 << 10
-"""Bytes a second that the body of a client has to come with, after its first minute."""
 
 MOST_BRACKETS, MOST_COMMAS = 1 << 20, 1 << 23
 """Of a body that is long, counted wherever they stand. Parsed, each of millions of small values takes many times its
