@@ -8,7 +8,7 @@ from superfluid.protocol.ticks import Drawn
 
 PAUSE = 0.04
 """About so many seconds lie between two announcements, where no lane waits for its first token. A reader sees
-no difference; beside two compute threads on two cores, to tell each token of 8 ms takes a tenth of the speed."""
+no difference; where every core computes, to tell each token by itself takes time from the next one."""
 
 
 class Announcing:

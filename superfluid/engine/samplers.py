@@ -54,7 +54,7 @@ def _bias(computed: Computed, stages: Recipe) -> dict[int, float]:
 
 class HighestSampler:
     """Takes the token with the highest logit, the lowest id of equals. A chain would put a whole vocabulary into an
-    array of its own first, which takes a hundredth of the time that a small model needs for the token."""
+    array of its own first, for every token."""
 
     def __init__(self, computed: Computed, bias: dict[int, float]) -> None:
         self._computed = computed

@@ -17,8 +17,8 @@ ROUNDS = 8
 """Most rounds a tick: one commit for all of them. Fewer cost a fifth of the speed, more delay what clients see."""
 
 PASSING_ROUNDS = 64
-"""The same where there is nothing to commit, and clients see each token as it comes. Ending a tick and beginning the
-next costs as much as a fifth of a quick round."""
+"""The same where there is nothing to commit, and clients see each token as it comes. The worker stands still
+between the end of a tick and the next."""
 
 ROUND_SECONDS = 0.7
 """What a round with prompt tokens may take: streams pause for so long, and shorter ones cost speed. A newcomer of a
