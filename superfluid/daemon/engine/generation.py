@@ -99,8 +99,10 @@ class Generation:
         for token in tokens:
             certain = self._splitter.feed(token)
             shown += certain
-            texts.append(self._text(certain))
-        self._show(texts)
+            if self._followed:
+                texts.append(self._text(certain))
+        if self._followed:
+            self._show(texts)
         return shown
 
     def _text(self, shown: Shown) -> str:
@@ -113,8 +115,6 @@ class Generation:
         return text
 
     def _show(self, texts: Texts) -> None:
-        if not self._followed:
-            return
         try:
             self._live.send_nowait(texts)
         except trio.WouldBlock:
@@ -134,7 +134,7 @@ class Generation:
             shown = self._splitter.flush()
         elif finish is not Finish.OPEN and self._ends:
             shown = self._splitter.release()
-        if shown:
+        if shown and self._followed:
             self._show([self._text(shown)])
         bodies: list[EventBody] = []
         for run in self._splitter.runs():
