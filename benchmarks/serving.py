@@ -4,8 +4,9 @@
     python benchmarks/serving.py --server NAME=URL ...        servers that run already
     options: --scenario NAME (repeatable), --repeat 5, --threads 2, --lanes 8, --context 2048
 
-Each turn begins with a fresh process of every server that is started here. Prints the median of each figure for each
-server and the ratio of the first server to each other.
+Each turn begins with a fresh process of every server that is started here; a step of a scenario is done by one server
+after another, while the others have nothing to do. Prints the median of each figure for each server and the ratio of
+the first server to each other.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from servers import Reply, Server, at_once, chat, llama_server, superfluid
 
@@ -39,19 +40,17 @@ def user(text: str) -> dict[str, str]:
     return {"role": "user", "content": text}
 
 
-def throughput(server: Server, turn: int) -> Figures:
+def throughput(server: Server, turn: int) -> Iterator[Figures]:
     """Aggregate tokens a second of 1, 2, 4 and 8 streams of 128 tokens."""
-    figures = {}
     for streams in (1, 2, 4, 8):
         prompts = [words(20, 1000 * turn + 10 * streams + place) for place in range(streams)]
         began = time.perf_counter()
         replies = at_once([lambda text=text: chat(server, [user(text)], 128) for text in prompts])
         wall = time.perf_counter() - began
-        figures[f"tokens/s at {streams}"] = sum(reply.completion for reply in checked(replies)) / wall
-    return figures
+        yield {f"tokens/s at {streams}": sum(reply.completion for reply in checked(replies)) / wall}
 
 
-def agents(server: Server, turn: int) -> Figures:
+def agents(server: Server, turn: int) -> Iterator[Figures]:
     """Eight agents with 700-word prompts, and a chat that arrives two seconds later."""
     alone = chat(server, [user(words(8, 77 + turn))], 16, qos="interactive")
     chats: list[Reply] = []
@@ -68,7 +67,7 @@ def agents(server: Server, turn: int) -> Figures:
     late.join()
     wall = time.perf_counter() - began
     checked([*replies, *chats, alone])
-    return {
+    yield {
         "chat alone, first token s": alone.first,
         "chat among agents, first token s": chats[0].first,
         "agents, wall s": wall,
@@ -76,7 +75,7 @@ def agents(server: Server, turn: int) -> Figures:
     }
 
 
-def shared(server: Server, turn: int) -> Figures:
+def shared(server: Server, turn: int) -> Iterator[Figures]:
     """Sixteen requests at once that share a 700-word system prompt."""
     system = {"role": "system", "content": words(700, 31 * turn + 5)}
     questions = [words(8, 900 * turn + place) for place in range(16)]
@@ -84,10 +83,10 @@ def shared(server: Server, turn: int) -> Figures:
     replies = at_once([lambda text=text: chat(server, [system, user(text)], 16) for text in questions])
     wall = time.perf_counter() - began
     checked(replies)
-    return {"prompt tokens computed": sum(reply.computed for reply in replies), "wall s": wall}
+    yield {"prompt tokens computed": sum(reply.computed for reply in replies), "wall s": wall}
 
 
-def resend(server: Server, turn: int) -> Figures:
+def resend(server: Server, turn: int) -> Iterator[Figures]:
     """A conversation sent whole again for six turns: the most prompt tokens that a later turn computes."""
     messages = [{"role": "system", "content": words(200, turn + 3)}]
     computed, first = [], []
@@ -97,13 +96,13 @@ def resend(server: Server, turn: int) -> Figures:
         messages.append({"role": "assistant", "content": reply.text})
         computed.append(reply.computed)
         first.append(reply.first)
-    return {
+    yield {
         "computed, worst later turn": max(computed[1:]),
         "first token s, later turns": statistics.median(first[1:]),
     }
 
 
-SCENARIOS: dict[str, Callable[[Server, int], Figures]] = {
+SCENARIOS: dict[str, Callable[[Server, int], Iterator[Figures]]] = {
     "throughput": throughput,
     "agents": agents,
     "shared": shared,
@@ -125,12 +124,16 @@ def run(servers: list[Server], scenarios: list[str], repeat: int) -> None:
         for turn in range(repeat):
             # Turn about, so that what the machine does meanwhile meets all alike; and each time another process,
             # as one may be a tenth slower than the next for as long as it lives.
-            for server in servers if turn % 2 == 0 else servers[::-1]:
+            ordered = servers if turn % 2 == 0 else servers[::-1]
+            for server in ordered:
                 if server.restart is not None:
                     server.restart()
                 chat(server, [user("warm up")], 8)
-                figures[server.name].append(SCENARIOS[name](server, turn))
-                print(f"  {server.name} {turn + 1}/{repeat}", end="\r", file=sys.stderr, flush=True)
+                figures[server.name].append({})
+            for step in zip(*(SCENARIOS[name](server, turn) for server in ordered), strict=True):
+                for server, found in zip(ordered, step, strict=True):
+                    figures[server.name][-1] |= found
+            print(f"  {name} {turn + 1}/{repeat}", end="\r", file=sys.stderr, flush=True)
         show(servers, figures)
 
 

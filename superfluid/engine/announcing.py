@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 
 from superfluid.protocol.ticks import Drawn
 
-PAUSE = 0.04
-"""About so many seconds lie between two announcements, where no lane waits for its first token. A reader sees
-no difference; where every core computes, to tell each token by itself takes time from the next one."""
+PAUSE = 0.06
+"""About so many seconds lie between two announcements, where no lane waits for its first token. Text that comes
+sixteen times a second is seen to flow; where every core computes, to tell each token by itself takes time from the
+next one."""
 
 
 class Announcing:

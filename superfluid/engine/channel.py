@@ -27,6 +27,9 @@ class Channel:
         self._reader = FrameReader()
         self._inbox: deque[WorkerRequest] = deque()
         self._outbox = bytearray()
+        # Not select(), which takes no descriptor from 1024 on: this one has the number that it had in the daemon.
+        self._waiting = select.poll()
+        self._waiting.register(sock, select.POLLIN)
 
     def send(self, reply: WorkerReply) -> None:
         """Queue one reply and write what the socket takes at once. Raises Closed."""
@@ -35,6 +38,8 @@ class Channel:
 
     def flush(self) -> None:
         """Write as much as the socket takes without waiting. Raises Closed."""
+        if not self._outbox:
+            return
         sent = 0
         try:
             # A view, so that a long queue is not copied for each piece; released before the queue shrinks.
@@ -51,7 +56,8 @@ class Channel:
         """The requests that wait, oldest first, after reading what has arrived; the caller takes from it what it
         handles. Raises Closed at the end of the stream, DecodeError for garbage."""
         self.flush()
-        while self._read():
+        # Asked first, as nothing to read is the rule here, and an error is dear between two rounds.
+        while self._waiting.poll(0) and self._read():
             pass
         return self._inbox
 
@@ -65,10 +71,11 @@ class Channel:
         """Wait for a request, `seconds` at most: whether there is one. Raises Closed, DecodeError."""
         if self.poll():
             return True
-        # Not select(), which takes no descriptor from 1024 on: this one has the number that it had in the daemon.
-        waiting = select.poll()
-        waiting.register(self._sock, select.POLLIN | (select.POLLOUT if self._outbox else 0))
-        waiting.poll(None if seconds is None else math.ceil(seconds * 1000))
+        self._waiting.modify(self._sock, select.POLLIN | (select.POLLOUT if self._outbox else 0))
+        try:
+            self._waiting.poll(None if seconds is None else math.ceil(seconds * 1000))
+        finally:
+            self._waiting.modify(self._sock, select.POLLIN)
         return bool(self.poll())
 
     def _read(self) -> bool:

@@ -17,6 +17,7 @@ from llama_cpp._ggml import libggml
 
 from superfluid.engine.backend import LoadError, Traits
 from superfluid.engine.devices import build, device_names, gpus
+from superfluid.engine.hugepages import in_huge_pages
 from superfluid.engine.logs import LineLog
 from superfluid.protocol.ticks import KV_TYPES, Load
 
@@ -28,6 +29,10 @@ _OFFLOADED = re.compile(r"offloaded (\d+)/\d+ layers")
 _SWA_FULL = False
 _PARTLY_ROTATED = frozenset({"afmoe", "cohere2", "exaone-moe", "exaone4", "llama4", "smollm3"})
 """Architectures with layers that take no notice of positions."""
+_COPIED = 0.25
+"""Weights of a greater part of the memory that is free stay mapped: the system can take mapped memory back."""
+_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+"""The name of one of several files, whose size says little of the whole."""
 _NOT_ENOUGH = (
     "not enough memory for the KV of {sequences} sequences of {context} tokens, {gib:,.1f} GiB{why}; "
     "a smaller --max-context or --max-batch needs less"
@@ -57,10 +62,19 @@ def load_model(load: Load, progress: Callable[[float], bool]) -> Any:
     params.n_gpu_layers = min(load.gpu_layers, (1 << 31) - 1)
     callback = c.llama_progress_callback(lambda done, _data: progress(done))
     params.progress_callback = callback
+    if _copied(path):
+        params.load_mode = c.LLAMA_LOAD_MODE_NONE
     model = c.llama_model_load_from_file(str(path).encode(), params)
     if not model:
         raise LoadError(f"{load.model}: {_LOG.errors() or 'llama.cpp gave no reason'}")
     return model
+
+
+def _copied(path: Path) -> bool:
+    """Whether the weights are read into memory of ours, which lies in huge pages; the file, mapped, does not."""
+    if gpus() or not in_huge_pages() or _PART.search(path.name):
+        return False
+    return path.stat().st_size <= psutil.virtual_memory().available * _COPIED
 
 
 def make_context(load: Load, threads: int, model: Any) -> Any:

@@ -56,7 +56,9 @@ class Lane:
         return len(self.tokens) - self.prompt
 
     def bits(self) -> int:
-        """The chance for the next token, by its place in the conversation."""
+        """The chance for the next token, by its place in the conversation. Greedy takes none."""
+        if self.stages.greedy:
+            return 0
         return draw(self.seed, (self.offset + len(self.tokens)) & 0xFFFFFFFFFFFFFFFF)
 
     def take(self, token: int, is_end: bool) -> None:

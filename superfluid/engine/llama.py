@@ -53,6 +53,8 @@ class LlamaBackend:
         self._traits = traits
         self._batch = _Batch(self._traits.batch, self._traits.sequences)
         self._row = ctypes.c_float * self._traits.vocabulary
+        self._logits: dict[int, Logits] = {}
+        """by address: the library has a few rows, and writes to them again and again"""
 
     @property
     def traits(self) -> Traits:
@@ -86,8 +88,11 @@ class LlamaBackend:
     def logits(self, stretch: int) -> Logits:
         """Those after a stretch of the last batch, one a token of the vocabulary: the library's own memory, which
         holds them until the next decode."""
-        first = c.llama_get_logits_ith(self._context, self._batch.last_rows[stretch]).contents
-        return np.frombuffer(memoryview(self._row.from_address(ctypes.addressof(first))), np.float32)
+        address = ctypes.addressof(c.llama_get_logits_ith(self._context, self._batch.last_rows[stretch]).contents)
+        known = self._logits.get(address)
+        if known is None:
+            known = self._logits[address] = np.frombuffer(memoryview(self._row.from_address(address)), np.float32)
+        return known
 
     def gap(self, stretch: int) -> float:
         second, first = np.partition(self.logits(stretch), (-2, -1))[-2:].tolist()
@@ -173,16 +178,15 @@ class _Batch:
         self._positions = (c.llama_pos * rows)()
         self._counts = (ctypes.c_int32 * rows)(*([1] * rows))
         self._numbers = [(c.llama_seq_id * 1)(number) for number in range(sequences)]
-        pointer = ctypes.POINTER(c.llama_seq_id)
-        self._pointers = [ctypes.cast(number, pointer) for number in self._numbers]
-        self._sequences = (pointer * rows)()
+        self._addresses = [ctypes.addressof(number) for number in self._numbers]
+        self._sequences = (ctypes.c_void_p * rows)()
         self._logits = (ctypes.c_int8 * rows)()
         self.last_rows: list[int] = []
         self._batch = c.llama_batch()
         self._batch.token = ctypes.cast(self._tokens, ctypes.POINTER(c.llama_token))
         self._batch.pos = ctypes.cast(self._positions, ctypes.POINTER(c.llama_pos))
         self._batch.n_seq_id = ctypes.cast(self._counts, ctypes.POINTER(ctypes.c_int32))
-        self._batch.seq_id = ctypes.cast(self._sequences, ctypes.POINTER(pointer))
+        self._batch.seq_id = ctypes.cast(self._sequences, ctypes.POINTER(ctypes.POINTER(c.llama_seq_id)))
         self._batch.logits = ctypes.cast(self._logits, ctypes.POINTER(ctypes.c_int8))
 
     def fill(self, stretches: Sequence[Stretch]) -> Any:
@@ -191,11 +195,11 @@ class _Batch:
         self.last_rows = []
         end = 0
         for stretch in stretches:
-            begin, end = end, end + len(stretch.tokens)
+            count = len(stretch.tokens)
+            begin, end = end, end + count
             self._tokens[begin:end] = stretch.tokens.tolist()
-            self._positions[begin:end] = list(range(stretch.start, stretch.start + end - begin))
-            for row in range(begin, end):
-                self._sequences[row] = self._pointers[stretch.sequence]
+            self._positions[begin:end] = list(range(stretch.start, stretch.start + count))
+            self._sequences[begin:end] = [self._addresses[stretch.sequence]] * count
             self._logits[end - 1] = 1 if stretch.draws else 0
             self.last_rows.append(end - 1)
         self._batch.n_tokens = end

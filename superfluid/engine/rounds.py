@@ -216,12 +216,13 @@ class Rounds:
     def _shares(self, running: Sequence[Lane], chunk: int) -> list[_Share]:
         shares = []
         traits = self._backend.traits
+        seated = [(lane, slot) for lane in running if lane.open and (slot := self._tiers.of_lane(lane.number))]
+        # llama.cpp takes the first token of a prompt's part into the pass of those that decode, and what is left for
+        # the prompt's own pass had better be a round number.
+        joined = any(len(lane.tokens) - len(slot.tokens) == 1 for lane, slot in seated)
         # A batch holds a row of every sequence beside the prompts' part, so that a chunk never starves a lane.
-        room = min(max(1, chunk) + self._joined(running), traits.batch - traits.sequences)
-        for lane in running:
-            slot = self._tiers.of_lane(lane.number)
-            if slot is None or not lane.open:
-                continue
+        room = min(max(1, chunk) + joined, traits.batch - traits.sequences)
+        for lane, slot in seated:
             at = len(slot.tokens)
             if at >= traits.context:
                 lane.fail(Fault.OUT_OF_MEMORY, f"the context of {traits.context} tokens is full")
@@ -237,12 +238,6 @@ class Rounds:
         # llama.cpp takes sequences into one pass only as long as each number is the one before it plus one.
         shares.sort(key=lambda share: share.slot.number)
         return shares
-
-    def _joined(self, running: Sequence[Lane]) -> int:
-        """1 where some lane decodes: llama.cpp then takes the first token of a prompt's part into that pass, and what
-        is left for the prompt's own pass had better be a round number."""
-        slots = ((lane, self._tiers.of_lane(lane.number)) for lane in running if lane.open)
-        return int(any(slot is not None and len(lane.tokens) - len(slot.tokens) == 1 for lane, slot in slots))
 
     def _question(self, tick: Tick, shares: Sequence[_Share], began: float) -> Callable[[], bool] | None:
         """What is asked in the middle of a round: it gives a sign of life, and says whether to give the round up.

@@ -60,11 +60,15 @@ class HighestSampler:
         self._computed = computed
         self._biased = np.fromiter(bias.keys(), np.intp, len(bias))
         self._bias = np.fromiter(bias.values(), np.float32, len(bias))
+        self._lowered = frozenset(bias) if all(weight <= 0 for weight in bias.values()) else None
+        """the tokens with a bias, where none is raised by it"""
 
     def draw(self, stretch: int, bits: int) -> int:
         logits = self._computed.logits(stretch)
-        if not len(self._biased):
-            return int(logits.argmax())
+        if self._lowered is not None:
+            highest = int(logits.argmax())
+            if highest not in self._lowered:
+                return highest
         unbiased = logits[self._biased]
         logits[self._biased] += self._bias
         highest = int(logits.argmax())

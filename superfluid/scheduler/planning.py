@@ -20,7 +20,7 @@ PASSING_ROUNDS = 64
 """The same where there is nothing to commit, and clients see each token as it comes. The worker stands still
 between the end of a tick and the next."""
 
-ROUND_SECONDS = 0.7
+ROUND_SECONDS = 0.5
 """What a round with prompt tokens may take: streams pause for so long, and shorter ones cost speed. A newcomer of a
 better class ends it in the middle."""
 

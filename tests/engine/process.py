@@ -59,7 +59,7 @@ def load(**changes):
 class Worker:
     """Drives one worker. `warm`, `kv` and `prefilled` remember what outcomes said."""
 
-    def __init__(self, *, fake=None, parent=None):
+    def __init__(self, *, fake=None, parent=None, tunables=""):
         self.sock, theirs = socket.socketpair()
         self.sock.settimeout(PATIENCE)
         command = [sys.executable, "-m", "superfluid.engine", "--fd", str(theirs.fileno())]
@@ -68,7 +68,11 @@ class Worker:
             command += [f"--fake={fake}"]
         with theirs:
             self.process = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+                command,
+                pass_fds=[theirs.fileno()],
+                stderr=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "GLIBC_TUNABLES": tunables},
             )
         self._reader = FrameReader()
         self._numbers = count(1)

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -204,6 +205,15 @@ class TestLlamaLoads:
         assert "not enough memory" in failed.reason
         # 30 layers of 3 heads of 64, keys and values, two bytes each
         assert f"{3 * 30 * 3 * 64 * 2 * 2:,}.0 GiB" in failed.reason
+        assert fresh.leave()[0] == 0
+
+    @pytest.mark.parametrize("asked", [True, False])
+    def test_weights_are_copied_into_huge_pages_and_into_no_others(self, asked):
+        fresh = Worker(tunables=f"glibc.malloc.hugetlb={int(asked)}")
+        fresh.load()
+        granted = "[never]" not in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
+        mapped = ".gguf" in Path(f"/proc/{fresh.process.pid}/maps").read_text()
+        assert mapped == (not (asked and granted))
         assert fresh.leave()[0] == 0
 
     def test_the_library_s_log_goes_to_stderr_and_no_tokens_do(self):

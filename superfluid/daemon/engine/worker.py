@@ -31,6 +31,8 @@ _LEVELS = {
     "error": logging.ERROR,
 }
 
+_HUGE_PAGES = "glibc.malloc.hugetlb"
+
 STOP_GRACE = 5.0
 """Seconds that a worker gets to leave after its socket closed."""
 
@@ -196,6 +198,7 @@ def _started(argv: tuple[str, ...]) -> tuple[subprocess.Popen[bytes], trio.Socke
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,  # a Ctrl-C in the terminal is the daemon's to handle
+            env={**os.environ, "GLIBC_TUNABLES": _tunables(os.environ.get("GLIBC_TUNABLES", ""))},
         )
     except BaseException:
         ours.close()
@@ -204,6 +207,11 @@ def _started(argv: tuple[str, ...]) -> tuple[subprocess.Popen[bytes], trio.Socke
         theirs.close()
     ours.setblocking(False)
     return process, trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+
+
+def _tunables(theirs: str) -> str:
+    """Those of the environment, and that big blocks of memory lie in huge pages, unless it says something of them."""
+    return theirs if _HUGE_PAGES in theirs else ":".join(filter(None, [theirs, f"{_HUGE_PAGES}=1"]))
 
 
 async def _read(pipe: int) -> bytes:
