@@ -93,6 +93,38 @@ def test_a_full_disk_loses_nothing_that_waits(tmp_path):
     run(tmp_path, story)
 
 
+def test_a_version_that_was_only_foretold_is_taken_back(tmp_path):
+    """Else whoever waits for a later one would take what was lost for ingested."""
+    foretold = []
+
+    async def dies(house: House):
+        feeds = house.cases.feeds
+        session = await feeds.open("feed", 300, False)
+        database = house.book.log._log._writer
+        (pages,) = database.execute("PRAGMA page_count").fetchone()
+        database.execute(f"PRAGMA max_page_count = {pages}")
+        feeds.push(session, lines(0, 1500))
+
+        async def under_way() -> bool:
+            return house.cases.ingesting.under_way(session) and not house.room.in_flight.all()
+
+        await house.until(under_way)
+        ack, report = feeds.push(session, lines(1500, 1501)), await feeds.report(session)
+        assert (ack.taken, report.taken, report.data_version) == (0, 0, 0)
+        foretold.append(ack.data_version)
+
+    async def goes_on(house: House):
+        feeds = house.cases.feeds
+        session = feeds.resolve("feed")
+        report = await feeds.report(session)
+        assert (report.data_version, report.taken, report.pending) == (0, 0, 0)
+        feeds.push(session, lines(2000, 2001))
+        assert [(await house.settled(session)).data_version] == foretold, "not later than that"
+
+    run(tmp_path, dies)
+    run(tmp_path, goes_on)
+
+
 def test_a_worker_that_dies_under_a_session_that_has_outgrown_its_window(tmp_path):
     async def story(house: House):
         session = await house.cases.feeds.open("large", None, True)

@@ -212,8 +212,9 @@ class Feeds:
         only as many are taken in as there is room for, and none again where the same push was before: the answer is
         that one's then.
 
-        The version in the answer is the one before the batch that will hold them. Raises UnknownSession,
-        SessionPurged, ShuttingDown.
+        The version in the answer is the one before the batch that will hold them. While a batch is under way, it is
+        foretold: a daemon that dies before that is durable takes the version back, and so whoever waits for a later
+        one does not take lost entries for ingested. Raises UnknownSession, SessionPurged, ShuttingDown.
         """
         if self._generating.closing:
             raise ShuttingDown
