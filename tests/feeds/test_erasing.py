@@ -6,6 +6,7 @@ Every entry says a word and a span of tokens that nothing else says; they are lo
 from __future__ import annotations
 
 import random
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -13,17 +14,20 @@ import trio
 
 from superfluid.daemon.book import Book, Draft
 from superfluid.daemon.bus import Bus
+from superfluid.daemon.engine.generation import Generation
 from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.feeds.erasing import Erasing
 from superfluid.daemon.parked_files import ParkedFiles
 from superfluid.daemon.sessions.branching import Branching
 from superfluid.daemon.sessions.generating import Generating
 from superfluid.daemon.sessions.keeping import Keeping
+from superfluid.model.channels import Channels
 from superfluid.protocol import postcard, records
-from superfluid.protocol.codes import PurgeMode
+from superfluid.protocol.codes import Finish, PurgeMode
 from superfluid.protocol.records import Drop, Entry, Erased, Event, Ingested, Span, batch_of
 from superfluid.protocol.refusals import DataErased
 from superfluid.protocol.ticks import Load, pack
+from superfluid.scheduler.job import Job
 from superfluid.sessions import snapshot
 from superfluid.sessions.state import SessionState, Tail
 from superfluid.store.check import damaged_records
@@ -68,7 +72,7 @@ class World:
         self.log = SessionLog(self.directory / "log.db")
         bus = Bus()
         self.book = Book(self.log, bus, lambda: self.now)
-        room = EngineRoom(self.book, bus, Load("", 64, 1, 1, 0, 0, 0), FAKE, print)
+        self.room = room = EngineRoom(self.book, bus, Load("", 64, 1, 1, 0, 0, 0), FAKE, print)
         nowhere = ParkedFiles((), b"0" * 16)
         self.branching = Branching(self.book, Model())  # type: ignore[arg-type]
         generating = Generating(self.book, room, Model(), leases=False)  # type: ignore[arg-type]
@@ -154,6 +158,17 @@ class World:
                 self.timelines[session] = self.timelines[head.parent][: head.own_from] if head.own_from else []
             known = self.timelines[session]
             known += await self.book.read(session, len(known))
+
+    def reply(self, session: int) -> Generation:
+        """A reply of a session, under way until it is ended."""
+        job = Job(self.room.in_flight.next_lane(), session, 2, pack([1]), GREEDY, offset=0, limit=1, arrived=0.0)
+        generation = Generation(job, Channels().splitter(lambda token: b""), self.room.metrics, ends=False)
+        self.room.in_flight.add(generation)
+        return generation
+
+    def end(self, reply: Generation) -> None:
+        reply.end(Finish.END_OF_TURN)
+        self.room.in_flight.release(reply)
 
     # --- what is true ---------------------------------------------------------------------------------------------
 
@@ -338,6 +353,34 @@ def test_a_fork_that_is_made_while_data_is_erased(tmp_path):
         world.log.close()
 
     trio.run(story)
+
+
+def test_a_reply_keeps_the_data_of_those_only_that_share_it(tmp_path):
+    async def story() -> None:
+        world = World(tmp_path, random.Random(1))
+        parent, other = await world.create(), await world.create()
+        for session in (parent, other):
+            await world.write(session, Ingested(1, HEAD, (world.entry(True), world.entry(True)), 0, 0))
+            await world.write(session, Ingested(2, (), (world.entry(True),), 2, 0))
+        child = await world.branching.fork(parent, (await world.book.now(parent)).events, None)
+        world.now += 100_000
+        reply = world.reply(child)
+        await world.erasing.look()
+        assert world.on_disk() == {1, 2, 3, 6}, "what the fork may have KV of stays, in its parent too"
+        world.reply(child)  # which began when they had left
+        await world.erasing.look()
+        assert world.on_disk() == {1, 2, 3, 6}
+        world.end(reply)
+        await world.erasing.look()
+        assert world.on_disk() == {3, 6}
+        world.log.close()
+
+    trio.run(within, DEADLINE, story)
+
+
+async def within(seconds: float, story: Callable[[], Awaitable[None]]) -> None:
+    with trio.fail_after(seconds):
+        await story()
 
 
 async def _bounded(directory: Path, seed: int, wild: bool) -> None:

@@ -10,22 +10,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import trio
 
 from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
 from superfluid.daemon.engine.room import EngineRoom
+from superfluid.daemon.feeds.progress import Leaving, Progress, Sweep, Timeline
 from superfluid.daemon.parked_files import ParkedFiles
-from superfluid.protocol import postcard
-from superfluid.protocol.errors import DecodeError
 from superfluid.protocol.records import Erased, Event, Ingested
 from superfluid.protocol.refusals import Refusal, StoreFailed
 from superfluid.protocol.ticks import pack
-from superfluid.protocol.wire import U64
 from superfluid.sessions import fading, snapshot
-from superfluid.sessions.fading import Fading
 from superfluid.sessions.state import SessionState
 from superfluid.store.log import Change
 
@@ -46,51 +43,17 @@ CHUNK = 16
 REST = 2.0
 """After each step, so many times as long as it took belongs to others."""
 
-FACT = "erasing "
-"""Under this and a session's id the log holds how far its data is done: no start begins at the first event again."""
-
 _END = 1 << 64
-
-
-@dataclass(slots=True)
-class _Timeline:
-    """A session's data, as far as it was looked at. Of the first `settled` entries, records are all that is left."""
-
-    fading: Fading = field(default_factory=Fading)
-    settled: int = 0
-
-
-@dataclass(slots=True)
-class _Sweep:
-    """A session's own records, from `own_from` on, are done up to `event`, before which its timeline has `ingested`
-    entries; but for the batches in `left`, which forks still need, each with the number of entries before it."""
-
-    own_from: int
-    event: int
-    ingested: int
-    left: dict[int, int] = field(default_factory=dict)
-    limits: tuple[tuple[int, int], ...] = ()
-    """what it was done for"""
-
-
-@dataclass(frozen=True, slots=True)
-class _Note:
-    """A timeline and, where there is one, a sweep: up to the first batch that forks still need."""
-
-    reached: U64
-    ingested: U64
-    gone: U64
-    settled: U64
-    sweep: tuple[U64, U64, U64] | None
-    """`own_from`, `event` and `ingested`"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """Own records of a session, and who shares them: `limits` are, for each, the event before which it has them and
-    how many entries have left its stream for long enough; of the session itself first."""
+    """Own records of a session, looked at up to the event `reached`, and who shares them: `limits` are, for each, the
+    event before which it has them and how many entries have left its stream for long enough; of the session itself
+    first."""
 
     session: int
+    reached: int
     sharers: tuple[tuple[int, int], ...]
     limits: tuple[tuple[int, int], ...]
 
@@ -121,10 +84,7 @@ class Erasing:
         self._parked = parked
         self._elsewhere = elsewhere
         self._seconds = seconds
-        self._timelines: dict[int, _Timeline] = {}
-        self._sweeps: dict[int, _Sweep] = {}
-        self._notes: dict[int, bytes] = {}
-        """what the log holds under `FACT`"""
+        self._progress = Progress(book)
         self._refused: set[int] = set()
         """sessions of which it was said that they are left alone"""
         bus.ends.append(self._forget)
@@ -163,16 +123,16 @@ class Erasing:
             if timeline.fading.gone > timeline.settled:
                 await self._settle(sharer, timeline)
             limits.append((stop, timeline.settled))
-        sweep = self._sweeps.get(session)
-        if sweep is None or not limits or tuple(limits) == sweep.limits:
+        own, sweep = self._progress.timelines.get(session), self._progress.sweeps.get(session)
+        if own is None or sweep is None or not limits or tuple(limits) == sweep.limits:
             return
-        shared = _Shared(session, sharers, tuple(limits))
+        shared = _Shared(session, own.fading.reached, sharers, tuple(limits))
         if await self._look_back(shared, sweep) and await self._go_on(shared, sweep):
             sweep.limits = shared.limits
             for sharer, _ in sharers:
-                await self._note(sharer)
+                await self._progress.note(sharer)
 
-    async def _look_back(self, shared: _Shared, sweep: _Sweep) -> bool:
+    async def _look_back(self, shared: _Shared, sweep: Sweep) -> bool:
         """Erase what of the batches passed by is due now; false where others share the records than was thought."""
         for event_id, before in tuple(sweep.left.items()):
             (event,) = await self._batches(shared.session, event_id, event_id + 1)
@@ -180,9 +140,9 @@ class Erasing:
                 return False
         return True
 
-    async def _go_on(self, shared: _Shared, sweep: _Sweep) -> bool:
+    async def _go_on(self, shared: _Shared, sweep: Sweep) -> bool:
         """Erase what is due from where the sweep is; false as `_look_back`."""
-        reached = self._timelines[shared.session].fading.reached
+        reached = shared.reached
         while sweep.event < reached:
             stop = min(sweep.event + STEP, reached)
             batches = []
@@ -198,7 +158,7 @@ class Erasing:
             sweep.event, sweep.ingested = stop, ingested
         return True
 
-    async def _erase(self, shared: _Shared, sweep: _Sweep, batches: Sequence[tuple[Event, int]]) -> bool:
+    async def _erase(self, shared: _Shared, sweep: Sweep, batches: Sequence[tuple[Event, int]]) -> bool:
         """Erase what is due of batches, each with the number of entries before it; false as `_look_back`."""
         rests = []
         for event, before in batches:
@@ -241,23 +201,24 @@ class Erasing:
 
     # --- what has left --------------------------------------------------------------------------------------------
 
-    async def _looked_at(self, session: int, due: int) -> _Timeline:
+    async def _looked_at(self, session: int, due: int) -> Timeline:
         """The session's timeline up to the last batch that is as old as `due`."""
-        if session not in self._timelines:
-            await self._recall(session)
-        timeline = self._timelines[session]
+        timelines, sweeps = self._progress.timelines, self._progress.sweeps
+        if session not in timelines:
+            await self._progress.recall(session)
+        timeline = timelines[session]
         head = self._book.live(session)
-        if session in self._sweeps and self._sweeps[session].own_from != head.own_from:
-            del self._sweeps[session]  # its parent was purged: what it inherited has become its own
+        if session in sweeps and sweeps[session].own_from != head.own_from:
+            del sweeps[session]  # its parent was purged: what it inherited has become its own
         forks = {child: self._book.heads.live(child).own_from for child in self._book.heads.children(session)}
         while True:
             at = timeline.fading.reached
-            if session not in self._sweeps and (at == head.own_from or not head.own_from):
+            if session not in sweeps and (at == head.own_from or not head.own_from):
                 ingested = timeline.fading.ingested if head.own_from else 0
-                self._sweeps[session] = _Sweep(head.own_from, head.own_from, ingested)
+                sweeps[session] = Sweep(head.own_from, head.own_from, ingested)
             for fork, point in forks.items():
                 if point == at:  # what comes before it need not be looked at again
-                    self._timelines.setdefault(fork, _Timeline(timeline.fading))
+                    timelines.setdefault(fork, Timeline(timeline.fading))
             stop = min([head.events, at + STEP, *(point for point in (head.own_from, *forks.values()) if point > at)])
             if at >= stop:
                 return timeline
@@ -268,49 +229,28 @@ class Erasing:
                 timeline.fading = timeline.fading.after(event.event_id, _batch(event))
             timeline.fading = timeline.fading.up_to(stop)
 
-    async def _recall(self, session: int) -> None:
-        """Begin where an earlier daemon has come to."""
-        fact = await self._book.log.ask(lambda log: log.fact(f"{FACT}{session}"))
-        try:
-            note: _Note | None = None if fact is None else postcard.decode(_Note, fact)
-        except DecodeError:
-            note = None  # begin at the first event
-        if fact is None or note is None:
-            self._timelines[session] = _Timeline()
+    async def _settle(self, session: int, timeline: Timeline) -> None:
+        """Have what has left a timeline lie nowhere but in the records of its batches; later, where a generation is
+        under way that may leave KV of the stream as it was. Nobody else waits for that."""
+        if timeline.leaving is None:
+            timeline.leaving = Leaving(timeline.fading, self._ends(session))
+        if not timeline.leaving.over:
             return
-        self._notes[session] = fact
-        self._timelines[session] = _Timeline(Fading(note.reached, note.ingested, note.gone), note.settled)
-        if note.sweep is not None:
-            self._sweeps[session] = _Sweep(*note.sweep)
-
-    async def _note(self, session: int) -> None:
-        """Have the next daemon begin here."""
-        timeline, sweep = self._timelines[session], self._sweeps.get(session)
-        done = None
-        if sweep is not None:
-            first = min(sweep.left.items(), default=(sweep.event, sweep.ingested))
-            done = (sweep.own_from, *first)
-        at = timeline.fading
-        note = _Note(at.reached, at.ingested, at.gone, timeline.settled, done)
-        fact = postcard.encode(_Note, note)
-        if self._notes.get(session) != fact:
-            await self._book.log.tell(lambda log: log.set_fact(f"{FACT}{session}", fact))
-            self._notes[session] = fact
-
-    async def _settle(self, session: int, timeline: _Timeline) -> None:
-        """Have what has left a timeline lie nowhere but in the records of its batches."""
-        gone = timeline.fading.gone
-        for generation in self._room.in_flight.all():
-            if session in (generation.session, generation.job.kv_session):
-                await generation.ended.wait()  # it may leave KV of the stream as it was
+        gone, reached = timeline.leaving.fading.gone, timeline.leaving.fading.reached
         async with self._book.writing(session) as state:
             oldest = min(state.feed.ordinals, default=state.feed.ingested + 1)
             # Data that a rewind set aside and no record put back may leave in another order.
             in_order = oldest > gone
-            await self._renew_snapshot(state, timeline.fading.reached if in_order else state.events)
+            await self._renew_snapshot(state, reached if in_order else state.events)
             stream = pack(state.tokens)
         await self._forget_kv(session, stream)
         timeline.settled = min(gone, oldest - 1)
+        timeline.leaving = None
+
+    def _ends(self, session: int) -> tuple[trio.Event, ...]:
+        """Set when the generations have ended that compute KV of the session now."""
+        generations = self._room.in_flight.all()
+        return tuple(one.ended for one in generations if session in (one.session, one.job.kv_session))
 
     async def _renew_snapshot(self, state: SessionState, since: int) -> None:
         """A snapshot of fewer than `since` events may hold what has left since: one of now takes its place."""
@@ -342,9 +282,7 @@ class Erasing:
 
     def _forget(self, session: int | None) -> None:
         if session is not None:
-            self._timelines.pop(session, None)
-            self._sweeps.pop(session, None)
-            self._notes.pop(session, None)
+            self._progress.forget(session)
             self._refused.discard(session)
 
 
