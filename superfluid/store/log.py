@@ -72,6 +72,11 @@ class SessionLog(LogReader):
         with _Transaction(self._writer):
             self._writer.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
+    def drop_facts(self, names: Iterable[str]) -> None:
+        """Note nothing under these names any more."""
+        with _Transaction(self._writer):
+            self._writer.executemany("DELETE FROM facts WHERE name = ?", ((name,) for name in names))
+
     def commit(self, changes: Iterable[Change]) -> None:
         """All of `changes` in one transaction, durable when this returns."""
         with _Transaction(self._writer):

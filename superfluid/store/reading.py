@@ -67,6 +67,11 @@ class LogReader:
         rows = self._read("SELECT value FROM facts WHERE name = ?", (name,))
         return bytes(rows[0][0]) if rows else None
 
+    def fact_names(self, beginning: str) -> tuple[str, ...]:
+        """The names that begin so, of what was noted about the whole log."""
+        rows = self._read("SELECT name FROM facts WHERE substr(name, 1, ?) = ?", (len(beginning), beginning))
+        return tuple(bytes(name).decode("utf-8", "replace") for (name,) in rows)
+
     def heads(self) -> tuple[Head, ...]:
         """Every session, ids ascending; tombstones included, but for those of requests."""
         rows = self._read(f"{head_rows.SELECT} WHERE id < ? OR NOT purged ORDER BY id", (FIRST_REQUEST,))

@@ -17,6 +17,8 @@ from superfluid.daemon.bus import Bus
 from superfluid.daemon.engine.generation import Generation
 from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.feeds.erasing import Erasing
+from superfluid.daemon.feeds.progress import FACT
+from superfluid.daemon.log_threads import LogThreads
 from superfluid.daemon.parked_files import ParkedFiles
 from superfluid.daemon.sessions.branching import Branching
 from superfluid.daemon.sessions.generating import Generating
@@ -206,6 +208,10 @@ class World:
                 same_but_for_what_is_gone(was, is_)
         assert not damaged_records(self.directory / "log.db")
 
+    def noted(self) -> set[int]:
+        """The sessions of which the log says how far their data is done."""
+        return {session for session in range(1, 10) if self.log.fact(f"{FACT}{session}") is not None}
+
     def on_disk(self) -> set[int]:
         data = b"".join(path.read_bytes() for path in files_below(self.directory))
         return {one for one in range(1, self.said + 1) if any(trace in data for trace in traces(one))}
@@ -373,6 +379,57 @@ def test_a_reply_keeps_the_data_of_those_only_that_share_it(tmp_path):
         world.end(reply)
         await world.erasing.look()
         assert world.on_disk() == {3, 6}
+        world.log.close()
+
+    trio.run(within, DEADLINE, story)
+
+
+class Overheard(LogThreads):
+    """Lets somebody look when a purge is in the log, and the heads do not say so yet."""
+
+    def __init__(self, log: SessionLog, look: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(log)
+        self.look = look
+
+    async def purge(self, purged, rerooted):
+        await super().purge(purged, rerooted)
+        await self.look()
+
+
+def test_data_whose_records_move_while_a_parent_is_purged(tmp_path, caplog):
+    async def story() -> None:
+        world = World(tmp_path, random.Random(1))
+        parent = await world.create()
+        await world.write(parent, Ingested(1, HEAD, (world.entry(True), world.entry(True)), 0, 0))
+        await world.write(parent, Ingested(2, (), (world.entry(True),), 2, 0))
+        child = await world.branching.fork(parent, (await world.book.now(parent)).events, None)
+        world.now += 100_000
+        world.book.log = Overheard(world.log, world.erasing.look)
+        await world.keeping.purge(parent, 0, PurgeMode.REROOT)
+        await world.erasing.look()
+        assert world.on_disk() == {3}
+        assert await world.readable(child) == {3}
+        world.log.close()
+
+    trio.run(within, DEADLINE, story)
+    assert not caplog.messages, "nothing is wrong"
+
+
+def test_nothing_is_noted_of_what_is_purged(tmp_path):
+    async def story() -> None:
+        world = World(tmp_path, random.Random(1))
+        sessions = [await world.create() for _ in range(3)]
+        for session in sessions:
+            await world.write(session, Ingested(1, HEAD, (world.entry(True),), 0, 0), Ingested(2, (), (), 1, 0))
+        await world.erasing.look()
+        assert world.noted() == set(sessions)
+        await world.keeping.purge(sessions[0], 0, PurgeMode.REROOT)
+        await world.erasing.look()
+        assert world.noted() == set(sessions[1:])
+        await world.keeping.purge(sessions[1], 0, PurgeMode.REROOT)
+        world.restart()
+        await world.erasing.look()
+        assert world.noted() == {sessions[2]}
         world.log.close()
 
     trio.run(within, DEADLINE, story)

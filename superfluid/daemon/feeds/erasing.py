@@ -20,7 +20,7 @@ from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.feeds.progress import Leaving, Progress, Sweep, Timeline
 from superfluid.daemon.parked_files import ParkedFiles
 from superfluid.protocol.records import Erased, Event, Ingested
-from superfluid.protocol.refusals import Refusal, StoreFailed
+from superfluid.protocol.refusals import Refusal, SessionPurged, StoreFailed
 from superfluid.protocol.ticks import pack
 from superfluid.sessions import fading, snapshot
 from superfluid.sessions.state import SessionState
@@ -101,13 +101,16 @@ class Erasing:
         for head in tuple(self._book.heads.all_live()):
             if head.feed.evicted:
                 await self._try(head.id, due)
+        await self._progress.tidy()
 
     async def _try(self, session: int, due: int) -> None:
         try:
             await self._sweep(session, due)
             await self._book.log.erase_rest()
             self._refused.discard(session)
-        except Refusal as refusal:  # purged meanwhile, damaged, or the disk is full
+        except SessionPurged:
+            pass  # or one that it inherits from is being purged: the next look finds where its records are then
+        except Refusal as refusal:  # damaged, or the disk is full
             if session not in self._refused:
                 _LOG.warning("data of session %s is not erased: %s", session, refusal.code)
             self._refused.add(session)
@@ -272,11 +275,15 @@ class Erasing:
             raise StoreFailed("parked KV could not be removed")
 
     async def _batches(self, session: int, start: int, stop: int) -> tuple[Event, ...]:
-        """The session's batches among the events `start` to `stop - 1`."""
+        """The session's batches among the events `start` to `stop - 1`. Raises SessionPurged where one goes that they
+        are records of: a purge erases and moves them before the heads say so."""
         began = trio.current_time()
         found: list[Event] = []
-        for segment in self._book.heads.segments(session, start, stop):
+        segments = self._book.heads.segments(session, start, stop)
+        for segment in segments:
             found += await self._book.log.ask(lambda log, segment=segment: log.batches(segment))  # type: ignore[misc]
+        for segment in segments:
+            self._book.live(segment.session)
         await trio.sleep((trio.current_time() - began) * REST)
         return tuple(found)
 

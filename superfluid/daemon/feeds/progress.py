@@ -9,6 +9,7 @@ import trio
 from superfluid.daemon.book import Book
 from superfluid.protocol import postcard
 from superfluid.protocol.errors import DecodeError
+from superfluid.protocol.refusals import StoreFailed
 from superfluid.protocol.wire import U64
 from superfluid.sessions.fading import Fading
 
@@ -73,6 +74,8 @@ class Progress:
         self.sweeps: dict[int, Sweep] = {}
         self._notes: dict[int, bytes] = {}
         """what the log holds under `FACT`"""
+        self._untidy = True
+        """whether the log may hold notes of sessions that were purged"""
 
     async def recall(self, session: int) -> None:
         """Begin where an earlier daemon has come to. Raises StoreFailed."""
@@ -110,3 +113,21 @@ class Progress:
         self.timelines.pop(session, None)
         self.sweeps.pop(session, None)
         self._notes.pop(session, None)
+        self._untidy = True
+
+    async def tidy(self) -> None:
+        """Remove the notes of sessions that were purged, also while an earlier daemon ran."""
+        if not self._untidy:
+            return
+        self._untidy = False
+        try:
+            names = await self._book.log.ask(lambda log: log.fact_names(FACT))
+            over = [name for name in names if self._is_over(name.removeprefix(FACT))]
+            if over:
+                await self._book.log.tell(lambda log: log.drop_facts(over))
+        except StoreFailed:
+            self._untidy = True  # the next one tries again
+
+    def _is_over(self, session: str) -> bool:
+        head = self._book.heads.any(int(session)) if session.isdecimal() else None
+        return head is None or head.purged
