@@ -25,7 +25,7 @@ from superfluid.daemon.sessions.generating import Generating
 from superfluid.daemon.sessions.keeping import Keeping
 from superfluid.model.channels import Channels
 from superfluid.protocol import postcard, records
-from superfluid.protocol.codes import Finish, PurgeMode
+from superfluid.protocol.codes import PurgeMode
 from superfluid.protocol.records import Drop, Entry, Erased, Event, Ingested, Span, batch_of
 from superfluid.protocol.refusals import DataErased
 from superfluid.protocol.ticks import Load, pack
@@ -42,6 +42,7 @@ KEEP = 60.0
 SIGNAL = 0x0BADC0DE
 MARK = 1 << 27
 HEAD = (7, 7)
+ACTS = ["batch"] * 6 + ["say", "rewind", "fork", "fork", "rebase", "snapshot", "purge", "reply"]
 
 
 class Model:
@@ -94,7 +95,7 @@ class World:
     async def act(self, *, wild: bool) -> None:
         session = self.chance.choice(self.living or [await self.create()])
         state = await self.book.now(session)
-        match self.chance.choice(["batch"] * 6 + ["say", "rewind", "fork", "fork", "rebase", "snapshot", "purge"]):
+        match self.chance.choice(ACTS):
             case "batch":
                 await self.batch(session, state)
             case "say":
@@ -111,6 +112,8 @@ class World:
             case "snapshot":
                 change = Change(self.book.live(session), (), snapshot.dump(state))
                 await self.book.log.rewrite(lambda log: log.commit((change,)))
+            case "reply" if not self.room.in_flight.busy(session):
+                self.reply(session)
             case "purge" if len(self.living) > 3:
                 mode = self.chance.choice([PurgeMode.REROOT, PurgeMode.REROOT, PurgeMode.CASCADE])
                 for purged in await self.keeping.purge(session, 0, mode):
@@ -165,12 +168,12 @@ class World:
         """A reply of a session, under way until it is ended."""
         job = Job(self.room.in_flight.next_lane(), session, 2, pack([1]), GREEDY, offset=0, limit=1, arrived=0.0)
         generation = Generation(job, Channels().splitter(lambda token: b""), self.room.metrics, ends=False)
-        self.room.in_flight.add(generation)
+        self.room.submit(generation)
         return generation
 
-    def end(self, reply: Generation) -> None:
-        reply.end(Finish.END_OF_TURN)
-        self.room.in_flight.release(reply)
+    def end(self, *replies: Generation) -> None:
+        for reply in replies:
+            self.room.cancel(reply)
 
     # --- what is true ---------------------------------------------------------------------------------------------
 
@@ -279,7 +282,13 @@ async def live(directory: Path, seed: int, *, wild: bool) -> None:
             await world.erasing.look()
             if world.chance.random() < 0.3:
                 await world.erasing.look()
-            await world.check(exactly=not wild)
+            replies = world.room.in_flight.all()
+            await world.check(exactly=not wild and not replies)
+            if replies:
+                world.end(*replies)
+                for _ in range(2):  # what had left when they were under way, and what has left since
+                    await world.erasing.look()
+                await world.check(exactly=not wild)
             assert {session: await world.book.now(session) for session in world.living} == before
             world.restart()
             assert {session: await world.book.now(session) for session in world.living} == before, "folds to the same"
