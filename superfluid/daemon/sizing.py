@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import psutil
-
+from superfluid.memory import memory
 from superfluid.model.gguf import ModelFile
 
 KV_SHARE = 8
@@ -27,10 +26,10 @@ def context(model: ModelFile, lanes: int, kv_type: str) -> int:
     """Tokens a sequence: what the model was trained on, less where the memory would not hold it."""
     trained = model.context_length or CONTEXT_UNKNOWN
     a_token = max(1, model.kv_bytes_per_token(ELEMENT_BYTES[kv_type])) * (lanes + sequences(lanes))
-    fitting = psutil.virtual_memory().available // KV_SHARE // a_token
+    fitting = memory().free // KV_SHARE // a_token
     return max(CONTEXT_LEAST, min(trained, fitting // CONTEXT_STEP * CONTEXT_STEP))
 
 
 def host_bytes() -> int:
     """Bytes of KV in host memory: a part of what is free at start."""
-    return int(psutil.virtual_memory().available // KV_SHARE)
+    return memory().free // KV_SHARE

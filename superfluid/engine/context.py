@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import llama_cpp.llama_cpp as c
-import psutil
 from llama_cpp._ggml import libggml
 
 from superfluid.engine.backend import LoadError, Traits
 from superfluid.engine.devices import build, device_names, gpus
 from superfluid.engine.hugepages import in_huge_pages
 from superfluid.engine.logs import LineLog
+from superfluid.memory import memory
 from superfluid.protocol.ticks import KV_TYPES, Load
 
 _UBATCH = 512
@@ -74,7 +74,7 @@ def _copied(path: Path) -> bool:
     """Whether the weights are read into memory of ours, which lies in huge pages; the file, mapped, does not."""
     if gpus() or not in_huge_pages() or _PART.search(path.name):
         return False
-    return path.stat().st_size <= psutil.virtual_memory().available * _COPIED
+    return path.stat().st_size <= memory().free * _COPIED
 
 
 def make_context(load: Load, threads: int, model: Any) -> Any:
@@ -87,7 +87,7 @@ def make_context(load: Load, threads: int, model: Any) -> Any:
     kind = _GGML_TYPES[KV_TYPES[load.kv_type]]
     context = load.context or c.llama_model_n_ctx_train(model)
     needed = _attention_bytes(model, kind) * context * sequences
-    if needed > psutil.virtual_memory().total and not gpus():
+    if needed > memory().total and not gpus():
         # An overcommitting kernel would grant it now and kill the worker when it is written to.
         raise LoadError(_NOT_ENOUGH.format(sequences=sequences, context=context, gib=needed / (1 << 30), why=""))
     params = c.llama_context_default_params()

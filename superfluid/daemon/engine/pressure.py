@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import psutil
 import trio
 
 from superfluid.daemon.engine.room import EngineRoom
+from superfluid.memory import memory
 
 LOOK_SECONDS = 2.0
 
 
 def memory_in_use() -> float:
-    """Hundredths of the machine's memory that cannot be had without swapping."""
-    return float(psutil.virtual_memory().percent)
+    """Hundredths of the memory that cannot be had without swapping, or without going past a limit."""
+    return memory().used_percent
 
 
 def budget(now: int, full: int, used: float, high: float, low: float) -> int:
