@@ -18,8 +18,8 @@ from superfluid.engine.host import HostCopy
 from superfluid.engine.park_writer import Job, ParkWriter, Stopped
 from superfluid.engine.parks import STATELESS, Artifact, Parks
 from superfluid.engine.radix import common, strays
-from superfluid.engine.sequences import Tiers
 from superfluid.engine.slots import Slot
+from superfluid.engine.tiers import Tiers
 from superfluid.protocol.ticks import pack, unpack
 
 QUIET = 0.25

@@ -15,9 +15,9 @@ from typing import Protocol
 from superfluid.engine.announcing import Announcing
 from superfluid.engine.backend import Backend, Decoded, Stretch
 from superfluid.engine.lanes import Lane, open_lane, unknown_lane
-from superfluid.engine.sequences import Tiers
 from superfluid.engine.slots import Slot
 from superfluid.engine.threads import Governor
+from superfluid.engine.tiers import Tiers
 from superfluid.protocol.codes import Fault, Finish
 from superfluid.protocol.ticks import Drawn, LaneOutcome, Outcome, Tick
 

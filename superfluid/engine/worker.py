@@ -18,8 +18,8 @@ from superfluid.engine.parking import Parking
 from superfluid.engine.parks import Parks
 from superfluid.engine.pulse import Pulse
 from superfluid.engine.rounds import Rounds
-from superfluid.engine.sequences import Tiers
 from superfluid.engine.threads import Adaptive, Fixed, Governor
+from superfluid.engine.tiers import Tiers
 from superfluid.protocol.errors import DecodeError
 from superfluid.protocol.ticks import (
     Forget,

@@ -8,7 +8,7 @@ from superfluid.engine.backend import Decoded, Stretch
 from superfluid.engine.fake import FakeBackend
 from superfluid.engine.fake_model import FakeModel
 from superfluid.engine.host import CHECKPOINTS, HostCopies, HostCopy
-from superfluid.engine.sequences import Tiers
+from superfluid.engine.tiers import Tiers
 from superfluid.protocol.ticks import Park
 from tests.engine import tiny_recurrent
 from tests.engine.process import worker

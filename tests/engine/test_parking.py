@@ -10,7 +10,7 @@ from superfluid.engine.fake import FakeBackend
 from superfluid.engine.fake_model import FakeModel
 from superfluid.engine.parking import AGAIN, QUIET, SETTLED, Parking
 from superfluid.engine.parks import STATELESS, Parks
-from superfluid.engine.sequences import Tiers
+from superfluid.engine.tiers import Tiers
 from superfluid.protocol.ticks import IN_HOST, IN_SEQUENCE, NOWHERE, ON_DISK, KvChange
 
 PATIENCE = 60

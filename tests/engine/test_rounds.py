@@ -5,8 +5,8 @@ import pytest
 from superfluid.engine.fake import FakeBackend
 from superfluid.engine.fake_model import FakeModel
 from superfluid.engine.rounds import Rounds
-from superfluid.engine.sequences import Tiers
 from superfluid.engine.threads import Fixed
+from superfluid.engine.tiers import Tiers
 from superfluid.protocol.codes import Fault, Finish
 from superfluid.protocol.records import GenParams
 from superfluid.protocol.ticks import IN_HOST, LaneStart, Tick, pack, unpack

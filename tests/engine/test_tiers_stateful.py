@@ -19,8 +19,8 @@ from superfluid.engine.parking import Parking
 from superfluid.engine.parks import Parks
 from superfluid.engine.rounds import Rounds
 from superfluid.engine.sampling import draw, recipe
-from superfluid.engine.sequences import Tiers
 from superfluid.engine.threads import Fixed
+from superfluid.engine.tiers import Tiers
 from superfluid.protocol.codes import Fault, Finish
 from superfluid.protocol.records import GenParams
 from superfluid.protocol.ticks import IN_SEQUENCE, LaneOptions, LaneStart, Tick, pack, unpack

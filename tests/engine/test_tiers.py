@@ -8,7 +8,7 @@ from superfluid.engine.backend import Decoded, Stretch
 from superfluid.engine.fake import FakeBackend
 from superfluid.engine.fake_model import FakeModel
 from superfluid.engine.host import HostCopies, HostCopy
-from superfluid.engine.sequences import Tiers
+from superfluid.engine.tiers import Tiers
 from superfluid.protocol.ticks import KvChange
 
 A = array("I", range(100, 130))
