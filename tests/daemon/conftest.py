@@ -2,6 +2,7 @@
 
 import pytest
 
+from superfluid.store.log import SessionLog
 from tests.support.closing import closing_all
 from tests.support.daemon import Daemon
 
@@ -11,6 +12,13 @@ def shared(tmp_path_factory):
     """A daemon on the embedded model. Tests make sessions of their own and assert about nothing else."""
     with Daemon(tmp_path_factory.mktemp("shared")) as daemon:
         yield daemon
+
+
+@pytest.fixture
+def log(tmp_path):
+    log = SessionLog(tmp_path / "log.db")
+    yield log
+    log.close()
 
 
 @pytest.fixture

@@ -131,7 +131,10 @@ class KeptRequests:
             over = []
             for head in batch:
                 if head.id not in ends:
-                    self._put_off([head], SessionDamaged(head.id, head.events - 1))
+                    if self._is_going(head.id):
+                        self._look_at(head.id, now + PAUSE * 1000)  # somebody purges it, which may yet fail
+                    else:
+                        self._put_off([head], SessionDamaged(head.id, head.events - 1))
                     continue
                 due = ends[head.id] + self._stay * 1000
                 if due > now:
@@ -142,6 +145,10 @@ class KeptRequests:
                     over.append(head)
             if over:
                 await self._purge(over)
+
+    def _is_going(self, session: int) -> bool:
+        """Whether it is being purged, or was while its age was looked up."""
+        return session in self._book.fenced or self._book.heads.any(session) is None
 
     def _take(self, now: int) -> list[Head]:
         """The next requests to look at, none where none is due."""
