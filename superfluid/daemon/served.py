@@ -13,6 +13,7 @@ from superfluid.model.channels import Channels, ChannelSplitter
 from superfluid.model.dialect import Conversation, Dialect, required
 from superfluid.model.masking import Tokenizer
 from superfluid.model.tools import Tool
+from superfluid.model.turns import latest
 from superfluid.model.vocabulary import Vocabulary
 from superfluid.protocol.codes import Role
 from superfluid.protocol.records import GenParams, Span
@@ -190,7 +191,7 @@ def _bare_header(state: SessionState) -> Span:
 def conversation(state: SessionState) -> Conversation:
     """The shape of `state` that templates see."""
     return Conversation(
-        roles=tuple(state.roles),
+        roles=latest(state.roles),
         empty=not state.tokens,
         finished=state.tail is Tail.FINISHED,
         created_ms=state.created_ms,

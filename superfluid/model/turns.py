@@ -16,6 +16,8 @@ _NAMES = {Role.SYSTEM: "system", Role.USER: "user", Role.ASSISTANT: "assistant",
 # How many turns before a message are rendered with it. Templates look at the first message, at the one before, and
 # at the parity of turns: a window that starts at a user turn looks to them like the whole.
 _WINDOW = 8
+# So many are enough to tell those, whatever is taken off or put on at the end before.
+_LATEST = 2 * _WINDOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class Conversation:
     """What a session holds so far, in shape."""
 
     roles: tuple[int, ...]
-    """`codes.Role` of the messages and assistant turns so far, in order"""
+    """`codes.Role` of the messages and assistant turns so far, in order; `latest` of them do"""
     empty: bool
     """nothing is on the model's input yet"""
     finished: bool
@@ -106,6 +108,16 @@ def histories(before: Conversation, calls: CallFormat | None, results: int = 0) 
         if history and history not in found:
             found.append(history)
     return found
+
+
+def latest(roles: Sequence[int]) -> tuple[int, ...]:
+    """Of the roles of a conversation, those that a rendering may depend on: the first and the last ones, and as many
+    before the tool results at the end. Bounded, however long the conversation is."""
+    end = len(roles)
+    while end and roles[end - 1] == Role.TOOL:
+        end -= 1
+    results = min(len(roles) - end, _LATEST)
+    return (*roles[: min(1, end)], *roles[max(1, end - _LATEST) : end], *[Role.TOOL] * results)
 
 
 def placeholder(index: int, role: int) -> Turn:
