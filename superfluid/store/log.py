@@ -16,7 +16,7 @@ from pathlib import Path
 from superfluid.protocol import postcard, records
 from superfluid.protocol.records import Event, EventBody
 from superfluid.sessions.heads import Head, Segment
-from superfluid.store import head_rows
+from superfluid.store import head_rows, snapshot_rows
 from superfluid.store.errors import StoreError
 from superfluid.store.reading import LogReader
 from superfluid.store.rows import digest_of, stored
@@ -105,7 +105,7 @@ class SessionLog(LogReader):
         try:
             erase_copies(self._path)
         except OSError as fault:
-            raise StoreError(f"{fault.filename}: {fault.strerror}") from fault
+            raise StoreError(f"{fault.filename or self._path.parent}: {fault.strerror}") from fault
         self.truncate()
 
     def erase_data(self, session: int, erased: Iterable[Event]) -> None:
@@ -127,9 +127,9 @@ class SessionLog(LogReader):
 
     def _write(self, change: Change) -> None:
         title_key = name_key = None
+        session = change.head.id
         for event in change.events:
-            body = postcard.encode(EventBody, stored(event.body))
-            session = change.head.id
+            body = _encoded(event)
             cursor = self._writer.execute(
                 "INSERT INTO records (session, event, epoch, ts, digest, body) VALUES (?, ?, ?, ?, ?, ?)",
                 (
@@ -147,7 +147,7 @@ class SessionLog(LogReader):
                 name_key = cursor.lastrowid
         self._put_head(change.head, title_key, name_key)
         if change.snapshot is not None:
-            self._put_snapshot(change.head, change.snapshot)
+            snapshot_rows.put(self._writer, session, change.head.events, change.snapshot)
 
     def _put_head(self, head: Head, title_key: int | None, name_key: int | None) -> None:
         keys = self._writer.execute(head_rows.SELECT_KEYS, (head.id,)).fetchone() or (None, None)
@@ -155,16 +155,9 @@ class SessionLog(LogReader):
         name_key = (name_key or keys[1]) if head.feed.name is not None else None
         self._writer.execute(head_rows.INSERT, head_rows.to_row(head, title_key, name_key))
 
-    def _put_snapshot(self, head: Head, state: bytes) -> None:
-        self._erase_snapshots(head.id)
-        self._writer.execute(
-            "INSERT INTO snapshots (session, event, digest, state) VALUES (?, ?, ?, ?)",
-            (head.id, head.events, digest_of(head.id, head.events, 0, 0, state), state),
-        )
-
     def _copy(self, segment: Segment, child: int) -> None:
         for event in self._written.expanded(segment):
-            body = postcard.encode(EventBody, stored(event.body))
+            body = _encoded(event)
             digest = digest_of(child, event.event_id, event.epoch, event.ts_unix_ms, body)
             self._writer.execute(
                 "INSERT INTO records (session, event, epoch, ts, digest, body) VALUES (?, ?, ?, ?, ?, ?)",
@@ -189,14 +182,12 @@ class SessionLog(LogReader):
             " WHERE session = ? AND erased = 0",
             (session,),
         )
-        self._erase_snapshots(session)
+        snapshot_rows.erase(self._writer, session)
 
-    def _erase_snapshots(self, session: int) -> None:
-        self._writer.execute(
-            "UPDATE snapshots SET digest = zeroblob(length(digest)), state = zeroblob(length(state)), erased = 1"
-            " WHERE session = ? AND erased = 0",
-            (session,),
-        )
+
+def _encoded(event: Event) -> bytes:
+    """What a row's body says."""
+    return postcard.encode(EventBody, stored(event.body))
 
 
 class _Transaction:

@@ -1,7 +1,8 @@
 """The database of a session log: its tables, its settings, its version (design decisions 4, 5, 39, 40).
 
 `records` grows at the end only: one rising key, so that no page ever splits in the middle and leaves a copy of a row
-behind. For the same reason a purge overwrites bodies in place with zeros of the same length and deletes nothing.
+behind. For the same reason a purge overwrites bodies in place with zeros of the same length and deletes nothing, and
+snapshots are written over in place (see `snapshot_rows`).
 Texts and tokens live in `records.body` and `snapshots.state` alone; a head points at the records that hold its title
 and its name. A database of an older build is migrated in one transaction, after a copy of it was set aside; the first
 purge removes the copy.
@@ -166,10 +167,13 @@ def copy_of(path: Path, version: int) -> Path:
 
 
 def erase_copies(path: Path) -> None:
-    """Remove what was set aside of the database at `path`: it holds what a purge erases. Raises OSError."""
-    for version in range(1, VERSION):
-        for copy in (copy_of(path, version), _unfinished(copy_of(path, version))):
-            copy.unlink(missing_ok=True)
+    """Remove what was set aside of the database at `path`, for good: it holds what a purge erases. Raises OSError."""
+    copies = [copy_of(path, version) for version in range(1, VERSION)]
+    there = [copy for copy in (*copies, *map(_unfinished, copies)) if copy.exists()]
+    for copy in there:
+        copy.unlink(missing_ok=True)
+    if there:
+        _sync(path.parent)
 
 
 def _set_aside(connection: sqlite3.Connection, copy: Path) -> None:

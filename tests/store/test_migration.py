@@ -8,6 +8,7 @@ import pytest
 from superfluid.protocol import records
 from superfluid.protocol.codes import PurgeMode
 from superfluid.sessions.heads import Heads
+from superfluid.store import schema
 from superfluid.store.errors import StoreError
 from superfluid.store.log import SessionLog
 from superfluid.store.schema import VERSION
@@ -92,6 +93,20 @@ def test_a_purge_removes_the_copy(path, old):
     assert not any("version" in file.name for file in path.parent.iterdir())
     left = b"".join(file.read_bytes() for file in path.parent.iterdir())
     assert b"of the fork" not in left
+    log.close()
+
+
+def test_a_copy_is_removed_for_good(path, old, monkeypatch):
+    """A power cut brings back what is removed from a directory that was not written yet."""
+    log = SessionLog(path)
+    copy = path.with_name("model.db.version-1")
+    assert copy.exists()
+    written = []
+    monkeypatch.setattr(schema, "_sync", lambda place: written.append((place, copy.exists())))
+    log.erase_rest()
+    assert written == [(path.parent, False)]
+    log.erase_rest()
+    assert len(written) == 1
     log.close()
 
 
