@@ -1,12 +1,13 @@
 """Both encodings give back what they were given, and any other bytes give one error type."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from superfluid.protocol import jsonform, postcard, records, requests, responses, shapes, ticks
+from superfluid.protocol import jsonform, postcard, records, requests, responses, shapes, ticks, wire
 from superfluid.protocol.errors import DecodeError, FrameTooLong
 from superfluid.protocol.frames import MAX_FRAME, FrameReader, frame
 from tests.protocol.strategies import values
@@ -70,6 +71,31 @@ def test_every_truncation_is_an_error(data, union):
             continue
         assert isinstance(value, responses.Inspection)
         assert old_daemon or length == len(encoded) - 17
+
+
+@given(st.lists(st.integers(0, 127) | st.integers(0, (1 << 32) - 1), max_size=40))
+def test_numbers_in_a_row_are_written_like_single_ones(numbers):
+    singly = b"".join(postcard.encode(wire.U32, number) for number in numbers)
+    assert postcard.encode(wire.Span, tuple(numbers)) == bytes([len(numbers)]) + singly
+
+
+@pytest.mark.parametrize("wrong", [-1, 1 << 32])
+def test_a_number_that_does_not_fit_is_named_among_others(wrong):
+    with pytest.raises(ValueError, match=f"^{wrong} is no u32$"):
+        postcard.encode(wire.Span, (5, wrong, 1 << 40))
+
+
+@given(st.integers(0, 40), st.binary(max_size=60) | st.lists(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF])).map(bytes))
+def test_numbers_in_a_row_are_read_like_single_ones(count, noise):
+    """Also those that are longer than they need be, too long, or cut short."""
+    cursor = postcard._Cursor(bytes([count]) + noise)
+    try:
+        singly = tuple(cursor.varint(32) for _ in range(cursor.count()))
+    except DecodeError as fault:
+        with pytest.raises(DecodeError, match=f"^{re.escape(str(fault))}$"):
+            postcard.decode(wire.Span, bytes([count]) + noise)
+        return
+    assert postcard.decode(wire.Span, bytes([count]) + noise) == singly
 
 
 JSON = st.recursive(
