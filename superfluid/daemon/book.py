@@ -10,6 +10,7 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import trio
 
@@ -17,7 +18,7 @@ from superfluid.daemon.bus import Bus
 from superfluid.daemon.log_threads import LogThreads
 from superfluid.protocol import postcard
 from superfluid.protocol.frames import MAX_FRAME
-from superfluid.protocol.records import Created, EpochBump, Event, EventBody, GenParams
+from superfluid.protocol.records import Created, EpochBump, Event, EventBody, GenParams, size_of
 from superfluid.protocol.refusals import ReplyTooLong, SessionDamaged, SessionPurged, StoreFailed
 from superfluid.sessions import snapshot
 from superfluid.sessions.heads import Head, Heads, first_head
@@ -33,6 +34,13 @@ FIRST_PASSING = 1 << 53
 BACKLOG_PAGE = 256
 """Events read at once for a subscriber."""
 
+PAGE = 512
+"""Events that are read or folded before others who read get their turn."""
+
+LONG = 1 << 16
+"""How long records are together (`records.size_of`) that are folded and encoded in a thread before they are written:
+for the tokens of a long text that takes seconds, in which neither the event loop nor other writers may wait."""
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:
@@ -40,6 +48,15 @@ class Draft:
 
     state: SessionState
     bodies: tuple[EventBody, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A draft, the transaction that it makes, and the state after it, which nobody may see before it is durable."""
+
+    draft: Draft
+    change: Change
+    after: SessionState
 
 
 class Book:
@@ -136,22 +153,17 @@ class Book:
         return await self._folded(state.id, events)
 
     async def _folded(self, session: int, stop: int) -> SessionState:
-        return await self.log.look_up(lambda log: self._fold(log, session, stop))
-
-    def _fold(self, log: SessionLog, session: int, stop: int) -> SessionState:
-        state = log.snapshot(session, stop)
-        if state is None:
-            state = SessionState(session)
-        own_from = self.heads.live(session).fork_at
-        for event in log.read(self.heads.segments(session, state.events, stop)):
-            if event.event_id == own_from and own_from > 0:
-                self._set_born(state, session)
-            state.apply(event)
+        state = await self.log.ask(lambda log: log.snapshot(session, stop)) or SessionState(session)
+        for upto in (*range(state.events + PAGE, stop, PAGE), stop):
+            await self.log.look_up(partial(self._fold, state, session, upto))
         return state
 
-    def _set_born(self, state: SessionState, session: int) -> None:
+    def _fold(self, state: SessionState, session: int, stop: int, log: SessionLog) -> None:
         head = self.heads.live(session)
-        state.qos, state.batch_invariant = head.born_qos, head.born_invariant
+        for event in log.read(self.heads.segments(session, state.events, stop)):
+            if event.event_id == head.fork_at > 0:
+                state.qos, state.batch_invariant = head.born_qos, head.born_invariant
+            state.apply(event)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -160,16 +172,16 @@ class Book:
 
         Returns the events of each draft, an `EpochBump` that was due left out. Raises StoreFailed.
         """
-        logged = [self._prepare(draft) for draft in drafts if draft.state.id not in self._passing]
+        logged = [await self._prepared(draft) for draft in drafts if draft.state.id not in self._passing]
         if logged:
             try:
-                await self.log.commit([change for change, _ in logged])
+                await self.log.commit([one.change for one in logged])
             except StoreFailed:
-                self._doubtful.update(draft.state.id for _, draft in logged)
+                self._doubtful.update(one.draft.state.id for one in logged)
                 raise
-        events = {draft.state.id: change.events[-len(draft.bodies) :] for change, draft in logged}
-        for change, draft in logged:
-            self._take_over(change, draft.state)
+        events = {one.draft.state.id: one.change.events[-len(one.draft.bodies) :] for one in logged}
+        for one in logged:
+            self._take_over(one)
         for draft in drafts:
             if draft.state.id not in events:
                 events[draft.state.id] = self.pass_by(draft.state, *draft.bodies)
@@ -182,10 +194,21 @@ class Book:
 
     async def commit_new(self, child: SessionState, events: tuple[Event, ...]) -> None:
         """A session that was just made: `events` are its own records, applied to `child` already."""
-        head = first_head(child, events[0].ts_unix_ms)
-        change = Change(head, events, snapshot.dump(child) if snapshot.due((0, 0), child) else None)
+        await self.commit_made(child, await self.made(child, events))
+
+    async def made(self, child: SessionState, events: tuple[Event, ...]) -> Change:
+        """What `commit_made` commits: made out before, so that whoever waits for the parent's turn waits less."""
+        change = Change(first_head(child, events[0].ts_unix_ms), events)
+        if snapshot.due((0, 0), child):
+            return await trio.to_thread.run_sync(lambda: replace(change, snapshot=snapshot.dump(child)).encoded())
+        if _size(event.body for event in events) >= LONG:
+            return await trio.to_thread.run_sync(change.encoded)
+        return change
+
+    async def commit_made(self, child: SessionState, change: Change) -> None:
+        """As `commit_new`."""
         await self.log.commit([change])
-        self.heads.put(head)
+        self.heads.put(change.head)
         self._current_epoch.add(child.id)
         self._states[child.id] = child
         self._forget_old()
@@ -245,7 +268,19 @@ class Book:
         """Whether the session is one that is not logged."""
         return state.id in self._passing
 
-    def _prepare(self, draft: Draft) -> tuple[Change, Draft]:
+    async def _prepared(self, draft: Draft) -> _Prepared:
+        events = draft.state.events
+        is_long = _size(draft.bodies) >= LONG
+        if is_long or (events + len(draft.bodies) + 1) // snapshot.EVERY != events // snapshot.EVERY:
+            # A long one, or a snapshot of all that there is. Nobody else writes to the session meanwhile.
+            return await trio.to_thread.run_sync(self._prepare_whole, draft)
+        return self._prepare(draft)
+
+    def _prepare_whole(self, draft: Draft) -> _Prepared:
+        prepared = self._prepare(draft)
+        return replace(prepared, change=prepared.change.encoded())
+
+    def _prepare(self, draft: Draft) -> _Prepared:
         state, bodies, now = draft.state, list(draft.bodies), self._clock()
         epoch = state.epoch
         if state.id not in self._current_epoch:
@@ -256,16 +291,15 @@ class Book:
         for event in events:
             after.apply(event)
         due = snapshot.due((state.events, state.ever), after)
-        head = self.heads.live(state.id).after(after) if not after.purged else self._tombstone(after)
-        return Change(head, events, snapshot.dump(after) if due and not after.purged else None), draft
+        head = self.heads.live(state.id).after(after)
+        head = head.tombstone() if after.purged else head
+        change = Change(head, events, snapshot.dump(after) if due and not after.purged else None)
+        return _Prepared(draft, change, after)
 
-    def _tombstone(self, after: SessionState) -> Head:
-        return self.heads.live(after.id).after(after).tombstone()
-
-    def _take_over(self, change: Change, state: SessionState) -> None:
+    def _take_over(self, prepared: _Prepared) -> None:
+        change, state = prepared.change, prepared.draft.state
         session = change.head.id
-        for event in change.events:
-            state.apply(event)
+        state.become(prepared.after)
         self.heads.put(change.head)
         self._states[session] = state
         self._current_epoch.add(session)
@@ -285,20 +319,21 @@ class Book:
         False where it is durable, but the write-ahead log could not be emptied yet. Raises StoreFailed.
         """
         gone = [self._prepare(draft) for draft in purged]
-        cut = []
-        for change, draft in map(self._prepare, rerooted):
-            inherited = self.heads.segments(draft.state.id, 0, change.head.own_from)
-            cut.append((Reroot(replace(change, head=replace(change.head, own_from=0)), inherited), draft))
+        cut, reroots = [], []
+        for one in map(self._prepare, rerooted):
+            inherited = self.heads.segments(one.draft.state.id, 0, one.change.head.own_from)
+            change = replace(one.change, head=replace(one.change.head, own_from=0))
+            cut.append(replace(one, change=change))
+            reroots.append(Reroot(change, inherited))
         sessions = {draft.state.id for draft in (*purged, *rerooted)}
         self._doubtful |= sessions  # until it is known what the log says
-        await self.log.purge([change for change, _ in gone], [reroot for reroot, _ in cut])
+        await self.log.purge([one.change for one in gone], reroots)
         self._doubtful -= sessions
-        for reroot, draft in cut:
-            self._take_over(reroot.change, draft.state)
-        for change, draft in gone:
-            self._take_over(change, draft.state)
-            del self._states[change.head.id]
-            self._current_epoch.discard(change.head.id)
+        for one in (*cut, *gone):
+            self._take_over(one)
+        for one in gone:
+            del self._states[one.change.head.id]
+            self._current_epoch.discard(one.change.head.id)
         return not self.log.erasing
 
     # --- reading --------------------------------------------------------------------------------------------------
@@ -306,22 +341,31 @@ class Book:
     async def read(self, session: int, start: int, stop: int | None = None) -> tuple[Event, ...]:
         """Events `start` to `stop - 1` (to the end where None). Raises ReplyTooLong past the frame limit."""
         head = self.live(session)
+        stop = head.events if stop is None else min(stop, head.events)
+        events: list[Event] = []
+        size = 0
         try:
-            stop = head.events if stop is None else stop
-            return await self.log.look_up(lambda log: self._collect(log, session, start, stop))
+            for at in range(start, stop, PAGE):
+                length, page = await self.log.look_up(partial(self._page, session, at, min(at + PAGE, stop)))
+                size += length
+                if size > MAX_FRAME:
+                    raise ReplyTooLong(size)
+                events += page
         except SessionDamaged:
             self.live(session)  # it may have been purged meanwhile
             raise
+        return tuple(events)
 
-    def _collect(self, log: SessionLog, session: int, start: int, stop: int) -> tuple[Event, ...]:
+    def _page(self, session: int, start: int, stop: int, log: SessionLog) -> tuple[int, list[Event]]:
+        """Events, and how many bytes of a reply they are; no more of them than fit one."""
         events: list[Event] = []
         size = 0
         for event in log.read(self.heads.segments(session, start, stop)):
             events.append(event)
             size += len(postcard.encode(Event, event))
             if size > MAX_FRAME:
-                raise ReplyTooLong(size)
-        return tuple(events)
+                break
+        return size, events
 
     async def backlog(self, session: int, start: int, stop: int) -> AsyncIterator[Event]:
         """Events `start` to `stop - 1`, a page at a time."""
@@ -337,3 +381,7 @@ class Book:
             for event in page:
                 yield event
             start += len(page)
+
+
+def _size(bodies: Iterable[EventBody]) -> int:
+    return sum(map(size_of, bodies))

@@ -44,6 +44,7 @@ class ServedModel:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_plain", Tokenizer(self.vocabulary))
+        self.vocabulary.between = _end_where_cancelled
 
     def check_length(self, characters: int, *, messages: int = 0, before: int = 0) -> None:
         """Refuse what cannot fit by its length alone: tokenising it would take minutes. Raises OverWindow.
@@ -160,6 +161,14 @@ class ServedModel:
         if len(text) + more <= INLINE:
             return work()
         return await trio.to_thread.run_sync(work)
+
+
+def _end_where_cancelled() -> None:
+    """Raises Cancelled in a thread whose result nobody waits for any more."""
+    try:
+        trio.from_thread.check_cancelled()
+    except RuntimeError:
+        pass  # no thread of trio's
 
 
 def _closing(state: SessionState) -> Conversation:

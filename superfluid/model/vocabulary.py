@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
@@ -82,6 +82,8 @@ class Vocabulary:
         trained = self.metadata(f"{architecture}.context_length") or ""
         # llama_model_n_ctx_train is 0 in a vocabulary-only load
         self.context_train: int | None = int(trained) if trained.isdecimal() else None
+        self.between: Callable[[], None] = _go_on
+        """called between the pieces of a long text; what it raises ends the work"""
         self._pieces: dict[int, bytes] = {}
         # SentencePiece style: text at the start, or after a control token, counts as if a space came before it
         self.adds_space = (
@@ -206,6 +208,8 @@ class Vocabulary:
         before, previous = self.seam(before)
         for segment, token in self.segments(text, previous) if special else ((text, None),):
             for piece in self._parts(segment):
+                if ids:
+                    self.between()
                 ids += self.tokenize_after(before, piece, special=False)
                 before = piece[-64:]
             if token is not None:
@@ -286,6 +290,10 @@ class Vocabulary:
         if self._model is None:
             raise ValueError("the vocabulary is closed")
         return self._model
+
+
+def _go_on() -> None:
+    pass
 
 
 def cut_at_lines(text: str, most: int) -> Iterator[str]:

@@ -289,3 +289,24 @@ def span_of(body: EventBody) -> Span:
             return span_of(batch_of(body))
         case _:
             return ()
+
+
+def size_of(body: EventBody) -> int:
+    """How long a record is, roughly: the token ids and the characters of all that may be long in it."""
+    match body:
+        case (
+            Appended(text=text, span=span)
+            | Message(text=text, span=span)
+            | Generated(text=text, span=span)
+            | ToolResult(content=text, span=span)
+            | Block(payload=text, span=span)
+        ):
+            return len(text or "") + len(span)
+        case ToolUse(arguments=text) | ToolParseFailure(raw=text) | PermissionRequest(text=text):
+            return len(text)
+        case Ingested(entries=entries) | Erased(entries=entries):
+            return sum(len(entry.text) + len(entry.span) for entry in entries)
+        case Rerooted(prefix=prefix):
+            return len(prefix) + sum(size_of(inherited) for _, inherited in prefix)
+        case _:
+            return 0

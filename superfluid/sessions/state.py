@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 
 from superfluid.protocol import records
@@ -100,6 +100,11 @@ class SessionState:
             calls=self.calls.copy(),
             permissions=self.permissions.copy(),
         )
+
+    def become(self, later: SessionState) -> None:
+        """Be as `later` is, a copy on which more was applied and that nobody uses any more."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(later, one.name))
 
     def apply(self, event: Event) -> None:
         """Fold one record in. `event.event_id` is the next id; inherited records come with their own ids."""

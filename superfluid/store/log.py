@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from superfluid.protocol import postcard, records
@@ -31,6 +31,12 @@ class Change:
     events: tuple[Event, ...]
     snapshot: bytes | None = None
     """`snapshot.dump` of the state after `events`, where one is due"""
+    bodies: tuple[bytes, ...] | None = None
+    """`events` as they are stored, where that was made out before: while they are written, nobody else can write"""
+
+    def encoded(self) -> Change:
+        """With its `bodies`."""
+        return replace(self, bodies=tuple(map(_encoded, self.events)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +134,8 @@ class SessionLog(LogReader):
     def _write(self, change: Change) -> None:
         title_key = name_key = None
         session = change.head.id
-        for event in change.events:
-            body = _encoded(event)
+        bodies = map(_encoded, change.events) if change.bodies is None else change.bodies
+        for event, body in zip(change.events, bodies, strict=True):
             cursor = self._writer.execute(
                 "INSERT INTO records (session, event, epoch, ts, digest, body) VALUES (?, ?, ?, ?, ?, ?)",
                 (

@@ -5,7 +5,7 @@ A connection runs one request at a time, in order; subscriptions deliver between
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import trio
@@ -16,23 +16,28 @@ from superfluid.daemon.engine.generation import Generation
 from superfluid.daemon.feeds.asking import Answering, Question
 from superfluid.daemon.use_cases import UseCases
 from superfluid.protocol import requests, responses
+from superfluid.protocol.records import Event, size_of
 from superfluid.protocol.refusals import Refusal, SessionPurged, UnknownSubscription
 from superfluid.protocol.requests import Request
 from superfluid.protocol.responses import Response
-from superfluid.transports.dispatch import answer
+from superfluid.transports.dispatch import answer, ends_with_its_client
 from superfluid.transports.following import Following
 
 _T = TypeVar("_T")
 
-LARGE_REPLY = 512
+MANY = 512
 """Events in a reply from which on it is encoded in a thread."""
+
+LONG = 1 << 15
+"""Likewise token ids and characters in its events."""
 
 
 class Conversation:
     """The requests and subscriptions of one connection.
 
     `send` takes one response at a time from several tasks, waits for as long as the client is slow, and raises
-    BrokenResourceError once it has left. `gone` returns then; it is asked while a generation or completion runs.
+    BrokenResourceError once it has left. `gone` returns then; it is asked while a generation runs, or what
+    `ends_with_its_client`.
     """
 
     def __init__(
@@ -63,7 +68,7 @@ class Conversation:
                 await self._unsubscribe(sub)
             case requests.Ask():
                 await self._ask(request)
-            case requests.Complete() | requests.Warm():
+            case _ if ends_with_its_client(request):
                 await self._send(await self._unless_gone(lambda: answer(self._cases, request, self._bucket)))
             case _:
                 await self._send(await answer(self._cases, request, self._bucket))
@@ -185,12 +190,16 @@ class Conversation:
         await self._send(responses.Unsubscribed())
 
 
-def events_in(response: Response) -> int:
-    """How many events a response holds, to tell the large ones."""
+def is_large(response: Response) -> bool:
+    """Whether to encode it takes so long that it is to be done in a thread."""
+    events: Sequence[Event]
     match response:
+        case responses.Committed(event) | responses.Delta(event) | responses.SubEvent(event=event):
+            events = (event,)
         case responses.Events(events) | responses.Generated(events=events):
-            return len(events)
+            pass
         case responses.Inspection(inspection):
-            return len(inspection.events)
+            events = inspection.events
         case _:
-            return 0
+            return False
+    return len(events) >= MANY or sum(size_of(event.body) for event in events) >= LONG

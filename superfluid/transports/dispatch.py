@@ -27,6 +27,23 @@ STREAMS = (
 """Requests that are about more than one response."""
 
 
+LONG_TEXT = 1 << 20
+"""Characters to put on an input from which on that may take seconds; what is shorter is done whoever waits for it."""
+
+
+def ends_with_its_client(request: Request) -> bool:
+    """Whether it is given up where the client leaves, of the requests that are answered once."""
+    match request:
+        case requests.Complete() | requests.Warm():
+            return True
+        case requests.Append(text=text) | requests.AppendMessage(text=text) | requests.AppendSystem(text=text):
+            return len(text or "") >= LONG_TEXT
+        case requests.AppendBlock(payload=text) | requests.AppendToolResult(content=text):
+            return len(text) >= LONG_TEXT
+        case _:
+            return False
+
+
 async def answer(cases: UseCases, request: Request, bucket: Bucket) -> Response:
     """The response to a request that does not stream; a refusal becomes `Err`. `bucket` meters `Complete`."""
     try:

@@ -24,7 +24,7 @@ from superfluid.protocol.refusals import ReplyTooLong
 from superfluid.protocol.requests import Request
 from superfluid.protocol.responses import Response
 from superfluid.transports.accepting import PatientListener
-from superfluid.transports.conversation import LARGE_REPLY, Conversation, events_in
+from superfluid.transports.conversation import Conversation, is_large
 from superfluid.transports.hangup import until_hung_up
 
 _LOG = logging.getLogger("superfluid.socket")
@@ -163,7 +163,7 @@ class Connection:
         await until_hung_up(self._stream.socket)
 
     async def _send(self, response: Response) -> None:
-        if events_in(response) >= LARGE_REPLY:
+        if is_large(response):
             payload = await trio.to_thread.run_sync(postcard.encode, Response, response)
         else:
             payload = postcard.encode(Response, response)

@@ -25,8 +25,11 @@ class Appending:
 
     async def append(self, session: int, text: str | None, span: Span) -> Event:
         """Raw tokens, or a text's tokens as they stand (8.3)."""
+        rendered: Span = ()
+        if text is not None and not span:
+            self._book.live(session)
+            rendered = await self._model.tokens(text)  # may take seconds, in which the session is left to others
         async with idle(self._book, self._room, session) as state:
-            rendered = await self._model.tokens(text) if text is not None and not span else ()
             return await self._book.commit_one(state, decide.append(text, span, rendered))
 
     async def message(self, session: int, role: int, text: str) -> Event:

@@ -67,12 +67,13 @@ class Branching:
         while True:
             erasures = self._book.erasures[session]
             child, events = await make(await self._book.now(session))
+            change = await self._book.made(child, events)
             async with self._book.writing(session):  # it may have been purged while this read and rendered
                 if self._book.erasures[session] != erasures:
                     continue  # `child` may hold what the log does not have any more
                 if not child.feed.is_whole(child.tokens):
                     raise DataErased(session, child.fork_at)
-                await self._book.commit_new(child, events)
+                await self._book.commit_made(child, change)
                 return child.id
 
     async def _fork(self, parent: SessionState, body: Forked) -> _Child:

@@ -10,13 +10,13 @@ from starlette.types import Receive, Scope, Send
 
 from superfluid.daemon.replies.bucket import Bucket
 from superfluid.daemon.use_cases import UseCases
-from superfluid.protocol import jsonform, requests, responses
+from superfluid.protocol import jsonform, responses
 from superfluid.protocol.frames import MAX_FRAME
 from superfluid.protocol.refusals import ReplyTooLong
 from superfluid.protocol.requests import Request
 from superfluid.protocol.responses import Response
-from superfluid.transports.conversation import LARGE_REPLY, events_in
-from superfluid.transports.dispatch import STREAMS, answer
+from superfluid.transports.conversation import is_large
+from superfluid.transports.dispatch import STREAMS, answer, ends_with_its_client
 from superfluid.transports.http.body import Gone
 from superfluid.transports.http.leaving import cancel_when_gone
 from superfluid.transports.web import bodies
@@ -27,7 +27,7 @@ async def rpc(cases: UseCases, bucket: Bucket, scope: Scope, receive: Receive, s
     """`bucket` meters completions. Raises Refused and `body.Gone`."""
     request = await bodies.read(scope, receive, _request)
     response: Response
-    if isinstance(request, requests.Complete | requests.Warm):
+    if ends_with_its_client(request):
         response = await _unless_gone(receive, lambda: answer(cases, request, bucket))
     elif isinstance(request, STREAMS):
         name = type(request).__name__
@@ -62,7 +62,7 @@ def _request(value: Any) -> Request:
 
 async def encode(response: Response) -> bytes:
     """A response as JSON, within the bounds of a frame."""
-    if events_in(response) >= LARGE_REPLY:
+    if is_large(response):
         data = await trio.to_thread.run_sync(encoded, response)
     else:
         data = encoded(response)
