@@ -95,10 +95,13 @@ class Book:
         return head
 
     @asynccontextmanager
-    async def writing(self, session: int, *, even_fenced: bool = False) -> AsyncIterator[SessionState]:
+    async def writing(
+        self, session: int, *, even_fenced: bool = False, even_damaged: bool = False
+    ) -> AsyncIterator[SessionState]:
         """The session's turn: nobody else writes to it meanwhile. Raises as `live`, SessionDamaged, StoreFailed.
 
-        `even_fenced` is for what has to end before a purge can begin, and for the purge.
+        `even_fenced` is for what has to end before a purge can begin, and for the purge, which with `even_damaged`
+        gets what the head says of a session whose records do not.
         """
         if session in self._passing:
             yield self._passing[session]
@@ -107,7 +110,13 @@ class Book:
         look(session)
         async with self.turn(session):
             look(session)  # it may have been purged while this waited
-            yield await self._state(session)
+            try:
+                state = await self._state(session)
+            except SessionDamaged:
+                if not even_damaged:
+                    raise
+                state = self.heads.live(session).bare_state()
+            yield state
 
     @asynccontextmanager
     async def turn(self, session: int) -> AsyncIterator[None]:

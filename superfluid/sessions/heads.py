@@ -103,6 +103,19 @@ class Head:
             feed=_feed_head(state),
         )
 
+    def bare_state(self) -> SessionState:
+        """What is known of the session where its records cannot be read: enough to purge it."""
+        return SessionState(
+            id=self.id,
+            parent=self.parent,
+            fork_at=self.fork_at,
+            epoch=self.epoch,
+            events=self.events,
+            archived=self.archived,
+            meta_version=self.meta_version,
+            generation=self.generation,
+        )
+
     def tombstone(self) -> Head:
         """What is left of it once it is purged."""
         return replace(self, title=None, tokens=0, feed=FeedHead())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Protocol
 
 import trio
@@ -59,7 +60,8 @@ class Keeping:
         self._room.schedule.background_divisor = max(divisor, 1)
 
     async def purge(self, session: int, expected_generation: int, mode: PurgeMode) -> tuple[int, ...]:
-        """Erase a session, and with Cascade its descendants, from disk and memory; the ids, the session's last.
+        """Erase a session, and with Cascade its descendants, from disk and memory; the ids, the session's last. Also
+        one that is damaged, but not where a child needs what is.
 
         Acknowledged once the texts and tokens are in no file of the log and nowhere in the worker.
         """
@@ -98,7 +100,7 @@ class Keeping:
                 if not await self._generating.cancel_and_wait(target, QUIET_SECONDS):
                     raise NotQuiet(target)
             async with AsyncExitStack() as turns:
-                states = await self._take_turns(turns, targets)
+                states = await self._take_turns(turns, targets, even_damaged=not heads)
                 if self._targets(sessions, mode) != targets or self._busy(targets):
                     return False
                 if any(self._book.heads.any(head.id) is not head for head in heads):
@@ -127,11 +129,11 @@ class Keeping:
     def _busy(self, targets: tuple[int, ...]) -> bool:
         return any(self._room.in_flight.of_session(target) is not None for target in targets)
 
-    async def _take_turns(self, turns: AsyncExitStack, sessions: tuple[int, ...]) -> dict[int, SessionState]:
-        return {
-            session: await turns.enter_async_context(self._book.writing(session, even_fenced=True))
-            for session in sorted(sessions)
-        }
+    async def _take_turns(
+        self, turns: AsyncExitStack, sessions: tuple[int, ...], *, even_damaged: bool = False
+    ) -> dict[int, SessionState]:
+        writing = partial(self._book.writing, even_fenced=True, even_damaged=even_damaged)
+        return {session: await turns.enter_async_context(writing(session)) for session in sorted(sessions)}
 
     async def _inherited(self, child: int) -> tuple[Event, ...]:
         """What a child has of its parent; none of it where no frame holds that much: the log has it all the same."""
