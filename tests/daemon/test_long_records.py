@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 import trio
 import trio.testing
 
+from superfluid.daemon.activity import Activity
 from superfluid.daemon.book import PAGE
-from superfluid.protocol import responses
+from superfluid.protocol import requests, responses
 from superfluid.protocol.codes import Role
 from superfluid.protocol.records import Appended, Created, Entry, Event, Ingested, Rerooted, size_of
 from superfluid.sessions.state import SessionState
-from superfluid.transports.conversation import LONG, MANY, is_large
+from superfluid.transports.conversation import LONG, MANY, Conversation, is_large
 from tests.feeds.house import House, run
 from tests.support.daemon import DEADLINE, GREEDY
 
@@ -50,6 +52,40 @@ def test_nobody_goes_on_with_a_text_that_nobody_waits_for(tmp_path, verb):
         assert looks < PIECES // 2
         assert (await house.state(session)).events == 1
         assert (await house.cases.appending.append(session, "short", ())).event_id == 1
+
+    run(tmp_path, story)
+
+
+@pytest.mark.parametrize("request_of", [partial(requests.Append, span=()), partial(requests.AppendMessage, role=1)])
+def test_a_client_that_leaves_takes_its_long_text_along_and_no_short_one(tmp_path, request_of):
+    async def story(house: House) -> None:
+        vocabulary = house.cases.conversing.model.vocabulary
+        look, looks = vocabulary.between, 0
+        gone, sent = trio.Event(), []
+
+        async def send(response: responses.Response) -> None:
+            sent.append(response)
+
+        def between() -> None:
+            nonlocal looks
+            looks += 1
+            if looks == 2:
+                trio.from_thread.run_sync(gone.set)
+            look()
+
+        conversation = Conversation(house.cases, Activity(), send, gone.wait)
+        session = await house.cases.branching.create(None, GREEDY)
+        vocabulary.between = between
+        try:
+            async with trio.open_nursery() as nursery:
+                with pytest.raises(trio.BrokenResourceError):
+                    await conversation.handle(request_of(session=session, text=TEXT), nursery)
+                assert looks < PIECES // 2
+                assert not sent
+                await conversation.handle(request_of(session=session, text="short"), nursery)
+        finally:
+            vocabulary.between = look
+        assert [response.event.event_id for response in sent] == [1]
 
     run(tmp_path, story)
 

@@ -54,16 +54,6 @@ def test_a_reply_over_the_frame_limit_names_the_cursor(daemons):
         until(lambda: len(follower.events) == 8)
 
 
-def test_a_client_that_leaves_takes_its_long_message_along(daemons):
-    daemon = daemons().start()
-    with daemon.client() as client:
-        session = create(client)
-        with Wire(daemon) as wire:
-            wire.send(requests.AppendMessage(session, 1, "on and on " * (1 << 20)))
-        # This one has waited for the session, and comes first in it all the same.
-        assert say(client, session, "And what of this?").event.event_id == 1
-
-
 @pytest.mark.heavy
 def test_ten_thousand_sessions(daemons):
     daemon = daemons().start()
