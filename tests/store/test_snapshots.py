@@ -99,3 +99,25 @@ def test_what_a_snapshot_said_is_in_no_file_after_the_next(path, seed):
             assert found == set(said.values())
         rows = connection.execute("SELECT session, event FROM snapshots WHERE erased = 0 ORDER BY session").fetchall()
         assert rows == [(session, events[session]) for session in sorted(said)]
+
+
+@pytest.mark.parametrize("event", [1, 2, 128, 40_000, 9_000_000, 3 << 30, 1 << 50])
+def test_a_row_keeps_its_size_to_the_byte(path, event):
+    """SQLite overwrites it in place only then; else it may move rows about, and leave pieces of them behind."""
+
+    def payload():
+        row = "length(state) + length(digest)"
+        ((size, before),) = connection.execute(f"SELECT {row}, event FROM snapshots").fetchall()
+        # As SQLite's file format has it: an integer takes as many bytes as it needs, 0 and 1 none.
+        return size + next(width for width, most in WIDTHS if before <= most)
+
+    with closing(connect(path, writer=True)) as connection:
+        snapshot_rows.put(connection, 1, 0, b"x" * 3000)
+        before = payload()
+        for at in (event, event + 1, 1 << 60):
+            snapshot_rows.put(connection, 1, at, b"y" * 3500)
+            assert payload() == before
+        assert connection.execute("SELECT count(*) FROM snapshots").fetchone() == (1,)
+
+
+WIDTHS = [(0, 1), (1, 0x7F), (2, 0x7FFF), (3, 0x7FFFFF), (4, 0x7FFFFFFF), (6, 0x7FFFFFFFFFFF), (8, 1 << 62)]
