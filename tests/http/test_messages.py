@@ -76,7 +76,7 @@ def test_a_stream_says_the_same(claude):
         last = stream.get_final_message()
     assert "".join(pieces) == last.content[0].text == whole.content[0].text
     assert (last.stop_reason, last.usage.output_tokens) == (whole.stop_reason, whole.usage.output_tokens)
-    assert len(pieces) > 3
+    assert len(pieces) > 1
     # The second time, nearly all of the prompt comes warm.
     usage = last.usage
     assert usage.cache_read_input_tokens > 0
