@@ -87,11 +87,13 @@ def serve(channel: Channel, open_backend: Opener, *, check: bool = False) -> Non
                     tiers.forget_strays(request.sessions, tokens)
                     if parking is not None:
                         parking.forget_strays(request.sessions, tokens)
+                    _tell(channel, tiers)
                     channel.send(Forgotten(request.ticket))
                 case Forget():
                     rounds.forget(frozenset(request.sessions))
                     if parking is not None:
                         parking.forget(request.sessions)
+                    _tell(channel, tiers)
                     channel.send(Forgotten(request.ticket))
                 case Interrupt():
                     pass  # of a tick that ended before it came

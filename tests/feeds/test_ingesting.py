@@ -119,6 +119,28 @@ def test_what_does_not_fit_is_dropped_and_counted(tmp_path):
     run(tmp_path, story)
 
 
+def test_kv_is_there_again_after_a_batch_that_is_dropped_whole(tmp_path):
+    async def story(house: House):
+        feeds = house.cases.feeds
+        session = await feeds.open("full", None, False)
+        feeds.push(session, lines(0, 400))
+        await house.settled(session)
+        await house.room.orders.forget([session])
+        before = await feeds.report(session)
+        assert before.kv_tokens == 0
+        feeds.push(session, ("long " * 600,))
+
+        async def covered():
+            report = await feeds.report(session)
+            return not report.pending and report.kv_tokens + 1 >= report.tokens
+
+        await house.until(covered)
+        report = await feeds.report(session)
+        assert (report.total_dropped, report.data_version) == (before.total_dropped + 1, before.data_version + 1)
+
+    run(tmp_path, story)
+
+
 def test_what_fits_is_found_behind_any_number_that_do_not(tmp_path):
     async def story(house: House):
         feeds = house.cases.feeds
