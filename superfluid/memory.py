@@ -17,7 +17,19 @@ _OURS = Path("/proc/self/cgroup")
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes. `free` is what can be had without swapping, caches of files included."""
+    """What there is where it is scarcest: in the machine, or in a group with a limit."""
+
+    total: int
+    """bytes"""
+    free: int
+    """bytes that can be had without swapping, caches of files included"""
+    used_percent: float
+    """what cannot be had, in hundredths"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The machine, or a group: bytes."""
 
     total: int
     free: int
@@ -28,13 +40,17 @@ class Memory:
 
 
 def memory(groups: Path = _GROUPS, ours: Path = _OURS) -> Memory:
-    """What there is now, where it is scarcest: in the machine, or in a group with a limit that this process is in."""
+    """What there is now. A machine without memory left and a group that has some are both looked at for each."""
     machine = psutil.virtual_memory()
-    scopes = [Memory(machine.total, machine.available), *_limits(groups, ours)]
-    return Memory(min(scope.total for scope in scopes), min(scope.free for scope in scopes))
+    scopes = [_Scope(machine.total, machine.available), *_limits(groups, ours)]
+    return Memory(
+        total=min(scope.total for scope in scopes),
+        free=min(scope.free for scope in scopes),
+        used_percent=max(scope.used_percent for scope in scopes),
+    )
 
 
-def _limits(groups: Path, ours: Path) -> Iterator[Memory]:
+def _limits(groups: Path, ours: Path) -> Iterator[_Scope]:
     """The limits of the control groups (version 2) around this process; none where there are none, or no groups."""
     try:
         lines = ours.read_text().splitlines()
@@ -51,7 +67,7 @@ def _limits(groups: Path, ours: Path) -> Iterator[Memory]:
                 break
 
 
-def _limit(group: Path) -> Memory | None:
+def _limit(group: Path) -> _Scope | None:
     try:
         limit = int((group / "memory.max").read_text())
         used = int((group / "memory.current").read_text())
@@ -59,4 +75,4 @@ def _limit(group: Path) -> Memory | None:
         files = int(kinds["active_file"]) + int(kinds["inactive_file"])
     except (OSError, ValueError, KeyError):
         return None  # a group without a limit says "max"
-    return Memory(limit, min(limit, max(0, limit - used + files)))
+    return _Scope(limit, min(limit, max(0, limit - used + files)))

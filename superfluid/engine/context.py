@@ -62,7 +62,7 @@ def load_model(load: Load, progress: Callable[[float], bool]) -> Any:
     params.n_gpu_layers = min(load.gpu_layers, (1 << 31) - 1)
     callback = c.llama_progress_callback(lambda done, _data: progress(done))
     params.progress_callback = callback
-    if _copied(path):
+    if _copied(path, load.gpu_layers):
         params.load_mode = c.LLAMA_LOAD_MODE_NONE
     model = c.llama_model_load_from_file(str(path).encode(), params)
     if not model:
@@ -70,9 +70,9 @@ def load_model(load: Load, progress: Callable[[float], bool]) -> Any:
     return model
 
 
-def _copied(path: Path) -> bool:
+def _copied(path: Path, gpu_layers: int) -> bool:
     """Whether the weights are read into memory of ours, which lies in huge pages; the file, mapped, does not."""
-    if gpus() or not in_huge_pages() or _PART.search(path.name):
+    if (gpu_layers and gpus()) or not in_huge_pages() or _PART.search(path.name):
         return False
     return path.stat().st_size <= memory().free * _COPIED
 

@@ -20,7 +20,7 @@ def put(connection: sqlite3.Connection, session: int, events: int, state: bytes)
     """Let `state`, of so many events, be the session's only snapshot. Zeros come behind it, which `load` ignores."""
     query = "SELECT key, event, length(state) FROM snapshots WHERE session = ? AND erased = 0"
     rows = connection.execute(query, (session,)).fetchall()
-    if len(rows) == 1 and type(rows[0][1]) is int:  # after damage, it may be anything
+    if len(rows) == 1 and type(rows[0][1]) is type(rows[0][2]) is int:  # after damage, they may be anything
         key, before, there = rows[0]
         length = there + _width(before) - _width(events)
         if len(state) <= length <= SPARE * len(state) + LITTLE and _serial(length) == _serial(there):

@@ -163,13 +163,13 @@ class Connection:
         await until_hung_up(self._stream.socket)
 
     async def _send(self, response: Response) -> None:
-        if is_large(response):
-            payload = await trio.to_thread.run_sync(postcard.encode, Response, response)
-        else:
-            payload = postcard.encode(Response, response)
-        if len(payload) > MAX_FRAME:
-            payload = postcard.encode(Response, responses.Err(str(ReplyTooLong(len(payload)))))
-        async with self._sending:
+        async with self._sending:  # also while it is encoded: what is told later is read later
+            if is_large(response):
+                payload = await trio.to_thread.run_sync(postcard.encode, Response, response)
+            else:
+                payload = postcard.encode(Response, response)
+            if len(payload) > MAX_FRAME:
+                payload = postcard.encode(Response, responses.Err(str(ReplyTooLong(len(payload)))))
             await self._stream.send_all(frame(payload))
 
 

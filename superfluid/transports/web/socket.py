@@ -91,8 +91,8 @@ class WebSocket:
                 await self._conversation.handle(request, nursery)
 
     async def _send(self, response: Response) -> None:
-        text = (await encode(response)).decode()
-        async with self._sending:
+        async with self._sending:  # also while it is encoded: what is told later is read later
+            text = (await encode(response)).decode()
             await self._send_message({"type": "websocket.send", "text": text})
 
 
