@@ -141,6 +141,28 @@ def test_kv_is_there_again_after_a_batch_that_is_dropped_whole(tmp_path):
     run(tmp_path, story)
 
 
+def test_kv_of_what_was_pushed_is_there_again_for_who_waits_after_a_warming(tmp_path):
+    async def story(house: House):
+        feeds = house.cases.feeds
+        session = await feeds.open("warmed", None, False)
+        feeds.push(session, lines(0, 3))
+        await house.settled(session)
+        await house.turn(session, user("What is it worth, and why is that so? " * 4))
+        before = await feeds.report(session)
+        assert before.kv_tokens + 1 >= before.tokens
+        await house.cases.turning.warm(session, (Turn(int(Role.USER), "Hm?"),))
+        assert house.room.kv[session].covered + 1 < before.tokens
+
+        async def covered():
+            report = await feeds.report(session)
+            return report.kv_tokens + 1 >= report.tokens
+
+        await house.until(covered)
+        assert (await feeds.report(session)).tokens == before.tokens
+
+    run(tmp_path, story)
+
+
 def test_what_fits_is_found_behind_any_number_that_do_not(tmp_path):
     async def story(house: House):
         feeds = house.cases.feeds

@@ -245,17 +245,22 @@ class Batching:
                 self._shift(session, plan.cuts)
         self._room.metrics.ingested_tokens += len(span_of(plan.body))
         self._tell(session)
-        if cold or plan.cuts.ranges or self._is_behind(session):
-            await self._cover(intake)
+        if cold or plan.cuts.ranges or self.is_behind(session):
+            await self.cover(intake)
         return True
 
-    def _is_behind(self, session: int) -> bool:
-        """Whether the session has no KV of what it holds: of a batch that was dropped whole none was computed, and a
-        turn before it may have left some to be computed. Clients wait for it (spec: streaming-facts, 2)."""
-        place = self._room.kv.get(session)
-        return place is None or place.covered + 1 < self._book.live(session).tokens
+    def is_behind(self, session: int, *, retired: bool = True) -> bool:
+        """Whether the session lacks KV of some of what it holds: of a batch that was dropped whole none was computed,
+        and a turn before it may have left some to be computed. Clients wait for it (spec: streaming-facts, 2).
 
-    async def _cover(self, intake: Intake) -> None:
+        `retired`: also where it has none at all.
+        """
+        place = self._room.kv.get(session)
+        if place is None:
+            return retired
+        return place.covered + 1 < self._book.live(session).tokens
+
+    async def cover(self, intake: Intake) -> None:
         """Have KV of all that the session holds, before anybody asks: where nothing can be shifted, what is behind a
         gap is computed again. Data that wait bring it along."""
         while not intake.backlog.pending:

@@ -155,6 +155,7 @@ class Feeds:
     async def report(self, session: int) -> FeedReport:
         """The session as it is at this moment: version, stream and KV are of one batch."""
         head = self._book.live(session)
+        self._ingesting.looked_at(session)
         feed, backlog = head.feed, self._ingesting.backlog(session)
         ready = self._evaluating.ready_at(session, (feed.version, feed.ever)) if feed.pre_decode else None
         place = self._room.kv.get(session)

@@ -32,6 +32,9 @@ _LOG = logging.getLogger("superfluid.ingesting")
 PAUSE = 1.0
 """Seconds before a full disk is tried again."""
 
+WAITING = 60.0
+"""Seconds after a push in which whoever looks at the session may wait for its KV."""
+
 PATIENCE = 1.0
 """Seconds that foreground requests may hold up a batch. Then it is computed beside questions, and where turns follow
 one another without a pause, it is committed between two of them, and the next one computes it."""
@@ -79,9 +82,21 @@ class Ingesting:
         """Queue `entries`; how many were dropped for it. Raises as `backlog`."""
         if session not in self._intakes:
             self._intakes[session] = Intake(session, self._empty(session))
-        dropped = self._intakes[session].backlog.push(entries)
+        intake = self._intakes[session]
+        dropped = intake.backlog.push(entries)
+        intake.pushed = trio.current_time()
         self._look_at(session)
         return dropped
+
+    def looked_at(self, session: int) -> None:
+        """Somebody asks how the session is, perhaps to wait until what was pushed is there with its KV (spec:
+        streaming-facts, 2). Have it computed again where a warming or a cut reply has left the session other KV."""
+        intake, now = self._intakes.get(session), trio.current_time()
+        if intake is None or intake.has_work or now - intake.pushed > WAITING or now - intake.covered < PAUSE:
+            return
+        if self._batching.is_behind(session, retired=False):
+            intake.waited_for, intake.covered = True, now
+            self._look_at(session)
 
     async def stop(self, session: int) -> None:
         """Work on the session no more; return once nothing is under way."""
@@ -143,6 +158,9 @@ class Ingesting:
         """Ingest batch after batch; whatever goes wrong with a session goes wrong with it alone."""
         with scope:
             while self._may_go_on(intake):
+                if intake.batch is None and not intake.backlog.has_work:
+                    await self._cover(intake)
+                    continue
                 try:
                     await self._next_batch(intake)
                 except StoreFailed:
@@ -152,6 +170,15 @@ class Ingesting:
         self._look_at(intake.session)
         async with self._resting:
             self._resting.notify_all()
+
+    async def _cover(self, intake: Intake) -> None:
+        intake.waited_for = False
+        try:
+            await self._batching.cover(intake)
+        except Refusal as refusal:
+            _LOG.info("session %s: its KV is not computed again: %s", intake.session, refusal.code)
+        except Exception:
+            _LOG.exception("session %s: its KV is not computed again", intake.session)
 
     async def _next_batch(self, intake: Intake) -> None:
         """Ingest a batch, or drop what cannot be ingested. Raises StoreFailed: it is to be tried again."""

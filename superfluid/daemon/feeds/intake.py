@@ -27,11 +27,17 @@ class Intake:
     """until when the batch waits for turns to leave it time to compute"""
     patience: float = 0.0
     """seconds that questions may still hold the batch up"""
+    pushed: float = 0.0
+    """when something was pushed last"""
+    waited_for: bool = False
+    """whether somebody waits for KV of what is on the input, which another use of the session has taken"""
+    covered: float = 0.0
+    """when that was last seen to"""
 
     @property
     def has_work(self) -> bool:
-        """Whether something waits, or is being ingested."""
-        return self.batch is not None or self.backlog.has_work
+        """Whether something waits, or is being ingested, or KV is to be computed again."""
+        return self.batch is not None or self.backlog.has_work or self.waited_for
 
     def take(self) -> Batch:
         """What is being ingested: the batch under way, where there is none everything that waits."""
@@ -46,5 +52,5 @@ class Intake:
 
     def clear(self) -> None:
         """Nobody wants any of it."""
-        self.batch = None
+        self.batch, self.waited_for = None, False
         self.backlog.take()
