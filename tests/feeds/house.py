@@ -87,6 +87,16 @@ class House:
         await self.until(done)
         return await self.cases.feeds.report(session)
 
+    async def covered(self, session: int) -> FeedReport:
+        """The feed once nothing of it waits and all of its input has KV, as clients wait for it."""
+
+        async def done() -> bool:
+            report = await self.cases.feeds.report(session)
+            return not report.pending and report.kv_tokens + 1 >= report.tokens
+
+        await self.until(done)
+        return await self.cases.feeds.report(session)
+
     async def compute(self, scratch: SessionState, session: int) -> None:
         generation = self.cases.generating.admit(scratch, 0, Qos.BACKGROUND, kv_session=session)
         await generation.ended.wait()

@@ -129,13 +129,7 @@ def test_kv_is_there_again_after_a_batch_that_is_dropped_whole(tmp_path):
         before = await feeds.report(session)
         assert before.kv_tokens == 0
         feeds.push(session, ("long " * 600,))
-
-        async def covered():
-            report = await feeds.report(session)
-            return not report.pending and report.kv_tokens + 1 >= report.tokens
-
-        await house.until(covered)
-        report = await feeds.report(session)
+        report = await house.covered(session)
         assert (report.total_dropped, report.data_version) == (before.total_dropped + 1, before.data_version + 1)
 
     run(tmp_path, story)
@@ -152,13 +146,7 @@ def test_kv_of_what_was_pushed_is_there_again_for_who_waits_after_a_warming(tmp_
         assert before.kv_tokens + 1 >= before.tokens
         await house.cases.turning.warm(session, (Turn(int(Role.USER), "Hm?"),))
         assert house.room.kv[session].covered + 1 < before.tokens
-
-        async def covered():
-            report = await feeds.report(session)
-            return report.kv_tokens + 1 >= report.tokens
-
-        await house.until(covered)
-        assert (await feeds.report(session)).tokens == before.tokens
+        assert (await house.covered(session)).tokens == before.tokens
 
     run(tmp_path, story)
 

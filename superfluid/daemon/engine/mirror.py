@@ -24,6 +24,11 @@ class Mirror(Mapping[int, KvChange]):
     def __len__(self) -> int:
         return len(self._places)
 
+    def covers(self, session: int, tokens: int) -> bool:
+        """Whether so many tokens of a session have KV. A last one that was drawn has none, and needs none."""
+        place = self._places.get(session)
+        return place is not None and place.covered + 1 >= tokens
+
     def told(self, changes: Sequence[KvChange]) -> None:
         """The worker says what is new."""
         for change in changes:

@@ -249,16 +249,10 @@ class Batching:
             await self.cover(intake)
         return True
 
-    def is_behind(self, session: int, *, retired: bool = True) -> bool:
+    def is_behind(self, session: int) -> bool:
         """Whether the session lacks KV of some of what it holds: of a batch that was dropped whole none was computed,
-        and a turn before it may have left some to be computed. Clients wait for it (spec: streaming-facts, 2).
-
-        `retired`: also where it has none at all.
-        """
-        place = self._room.kv.get(session)
-        if place is None:
-            return retired
-        return place.covered + 1 < self._book.live(session).tokens
+        and a turn before it may have left some to be computed. Clients wait for it (spec: streaming-facts, 2)."""
+        return not self._room.kv.covers(session, self._book.live(session).tokens)
 
     async def cover(self, intake: Intake) -> None:
         """Have KV of all that the session holds, before anybody asks: where nothing can be shifted, what is behind a

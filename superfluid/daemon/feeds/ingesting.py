@@ -47,6 +47,7 @@ class Ingesting:
         self, book: Book, bus: Bus, room: EngineRoom, generating: Generating, model: ServedModel, limits: Room
     ) -> None:
         self._book = book
+        self._kv = room.kv
         self._batching = Batching(book, bus, room, generating, model, limits, self._tell)
         self._intakes: dict[int, Intake] = {}
         self._due: set[int] = set()
@@ -94,7 +95,7 @@ class Ingesting:
         intake, now = self._intakes.get(session), trio.current_time()
         if intake is None or intake.has_work or now - intake.pushed > WAITING or now - intake.covered < PAUSE:
             return
-        if self._batching.is_behind(session, retired=False):
+        if session in self._kv and self._batching.is_behind(session):  # where it has none at all, it was retired
             intake.waited_for, intake.covered = True, now
             self._look_at(session)
 

@@ -178,11 +178,9 @@ class Turning:
             self._warm.pop(session, None)
 
     def _holds(self, state: SessionState, wanted: SessionState) -> bool:
-        """Whether the session's KV is of all of `wanted`: warmed before, or on its own input. A last token that was
-        drawn has none, and needs none."""
-        place = self._room.kv.get(state.id)
+        """Whether the session's KV is of all of `wanted`: warmed before, or on its own input."""
         length = len(wanted.tokens)
-        if place is None or place.covered + 1 < length:
+        if not self._room.kv.covers(state.id, length):
             return False
         if (digest := self._warm.get(state.id)) is not None:
             return digest == _digest(wanted)
