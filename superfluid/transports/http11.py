@@ -21,10 +21,12 @@ from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.protocol.ws_stream import FrameTooLargeError, WebsocketBuffer, WSStream
+from hypercorn.trio.worker_context import EventWrapper
 from starlette.responses import Response as Reply
 from starlette.types import Scope
 from wsproto.events import Message
 
+from superfluid.transports.hangup import LOOK, hung_up
 from superfluid.transports.holding import SLOWEST, STALLED, Holding, NoRoom
 
 MOST_HEAD = 64 << 10
@@ -76,8 +78,10 @@ class Http11(H11Protocol):
         messages: Holding,
         reading: trio.CancelScope,
     ) -> None:
-        """`messages` counts what is held of a WebSocket's, and `reading` ends where one does not come."""
+        """`messages` counts what is held of a WebSocket's, and `reading` ends where one does not come, and where a
+        client leaves that has sent more requests than it has replies."""
         super().__init__(*arguments)
+        self.can_read = _Turn(stream.socket, reading)
         self.connection = _Requests(h11.SERVER, self.config.h11_max_incomplete_size)
         self._below = stream
         self._spell = spell
@@ -92,6 +96,13 @@ class Http11(H11Protocol):
         if isinstance(event, RawData) and self.stream is None and event.data:
             self._seen = (self._seen + event.data)[:_SEEN].lstrip(b"\r\n")
         await super().handle(event)
+
+    async def _maybe_recycle(self) -> None:
+        if self._reading.cancel_called:  # there is nobody to serve what came ahead to
+            await self._close_stream()
+            await self.send(Closed())
+        else:
+            await super()._maybe_recycle()
 
     async def _check_protocol(self, event: Any) -> None:
         """Offers to speak HTTP/2 are not taken up, which is what HTTP/1.1 provides for."""
@@ -227,6 +238,24 @@ class _Requests(h11.Connection):
                 self.receive_data(rest)
             if ended:
                 self.receive_data(b"")
+
+
+class _Turn(EventWrapper):
+    """When a request that came ahead of the reply before it can be read. Nothing is read until then, not even that
+    the client has left: so that is looked for, and ends the reading."""
+
+    def __init__(self, socket: trio.socket.SocketType, reading: trio.CancelScope) -> None:
+        super().__init__()
+        self._socket = socket
+        self._reading = reading
+
+    async def wait(self) -> None:
+        while not self.is_set():
+            with trio.move_on_after(LOOK) as waiting:
+                await super().wait()
+            if waiting.cancelled_caught and hung_up(self._socket, half=True):
+                self._reading.cancel()
+                await trio.lowlevel.checkpoint()
 
 
 class _Bounded(WebsocketBuffer):

@@ -6,6 +6,7 @@ from contextlib import aclosing
 
 import pytest
 import trio
+import trio.testing
 
 from superfluid.daemon.feeds.asking import Question
 from superfluid.daemon.replies.conversing import Ask, Turn
@@ -373,6 +374,41 @@ def test_a_turn_and_a_newer_warming_cancel_a_warming(tmp_path):
             await house.cases.turning.warm(session, (Turn(Role.USER, "and " * 1100),))
 
     run(tmp_path, story, worker_argv=fake(delay_us=1000))
+
+
+def test_kv_of_data_that_have_left_does_not_come_back(tmp_path):
+    """They may be erased by the time at which whoever saw them has rendered, or finds a place in the queue."""
+
+    async def story(house: House) -> None:
+        session = await house.open()
+        await house.batch(session, *LINES)
+        generating, limiter = house.cases.generating, trio.to_thread.current_default_thread_limiter()
+        ends: list[str] = []
+
+        async def leave() -> None:
+            async with house.book.writing(session) as state:
+                await house.book.commit_one(state, records.Ingested(state.feed.version + 1, (), (), 2, 0))
+
+        async def warm() -> None:
+            turns = (Turn(Role.USER, "international " * 320),)
+            ends.append((await house.cases.turning.warm(session, turns)).finish)
+
+        async with trio.open_nursery() as nursery:
+            threads, limiter.total_tokens = limiter.total_tokens, 1
+            async with limiter:  # so the message is not rendered yet
+                nursery.start_soon(warm)
+                await trio.testing.wait_all_tasks_blocked()
+                before, computed = await house.state(session), house.computed
+                await leave()
+            limiter.total_tokens = threads
+        assert ends == ["cancelled"]
+        with house.book.passing(GREEDY, like=before) as asked:
+            assert await generating.admit_in_time(asked, 0, kv_session=session) is None
+        assert house.computed == computed
+        await warm()
+        assert ends == ["cancelled", "warmed"]
+
+    run(tmp_path, story)
 
 
 def test_a_turn_is_refused_while_a_generation_is_only_beginning(tmp_path):

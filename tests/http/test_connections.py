@@ -8,12 +8,13 @@ from trio.testing import MockClock
 
 from superfluid.transports.holding import STALLED, HeldBodies
 from superfluid.transports.http.errors import spelled
-from superfluid.transports.listening import Listener, settings
+from superfluid.transports.listening import IDLE_SECONDS, Listener, settings
 
 UPGRADE = b"GET /x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
 HANDSHAKE = UPGRADE + b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 POST = b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 PIECE = b"1\r\nx\r\n"
+NEXT = b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 class Place:
@@ -139,7 +140,7 @@ async def answer_late(scope, receive, send):
 @pytest.mark.parametrize(
     "head", [b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n", b""]
 )
-@pytest.mark.parametrize("rest", [b"", b"\r\n"])
+@pytest.mark.parametrize("rest", [b"", b"\r\n", NEXT])
 def test_leaving_is_noticed(head, rest):
     async def client(place):
         stream = await place.connect()
@@ -151,6 +152,25 @@ def test_leaving_is_noticed(head, rest):
         await place.empty()
 
     run(answer_late, client)
+
+
+def test_nobody_is_served_who_left_before_the_turn_came():
+    served = []
+
+    async def answer(scope, receive, send):
+        served.append(scope["path"])
+        await refuse(scope, receive, send)
+
+    async def client(place):
+        began = trio.current_time()
+        stream = await place.connect()
+        await stream.send_all(NEXT * 3)
+        await stream.aclose()
+        await place.empty()
+        return trio.current_time() - began
+
+    assert run(answer, client) < IDLE_SECONDS / 2
+    assert served == ["/next"]
 
 
 def test_a_declined_offer_changes_nothing_for_the_next_request():

@@ -140,7 +140,7 @@ class Turning:
         wanted = (await self._draught(state, turns)).state
         length, version = len(wanted.tokens), state.feed.version
         self._generating.check_room(length)
-        if in_flight.busy(session):
+        if in_flight.busy(session) or self._generating.has_lost(session, state):
             return Warmed("cancelled", length, 0, 0, version)
         if self._holds(state, wanted):
             return Warmed("covered", length, length, 0, version)

@@ -122,6 +122,8 @@ class Reply:
                 self.finish = Finish.END_OF_TURN
                 self._abandon(self._generation)
                 await self._generation.ended.wait()  # what came warm is told with the tick
+                if (summary := self._generation.summary) is not None:  # text that was held back is no token
+                    self.completion_tokens = min(self.completion_tokens, summary.tokens)
                 return
         await self._generation.ended.wait()
         if self._generation.refusal is not None:
@@ -192,7 +194,7 @@ class Conversing:
             try:
                 yield reply
             finally:
-                if reply.whole:
+                if reply.whole and ask.turns is not None:  # what goes on from a raw prompt is no turn of anybody
                     self._replies.keep(reply.text, reply.drawn())
                 await self._generating.see_off(generation)
                 if kept is not None and reply.stop is not None and generation.ended.is_set():

@@ -194,14 +194,22 @@ class Generating:
         *,
         kv_session: int | None = None,
     ) -> Generation | None:
-        """As `admit_background`, once the queue has a place for it; None where nobody needs it any more."""
+        """As `admit_background`, once the queue has a place for it; None where nobody needs it any more, nor may KV
+        of data come back that have left `kv_session` since it was in `state`."""
         while True:
             try:
+                if kv_session is not None and self.has_lost(kv_session, state):
+                    return None
                 return self.admit_background(state, max_tokens, options, kv_session=kv_session)
             except QueueFull:
                 await trio.sleep(PAUSE)
             except (SessionPurged, ShuttingDown):
                 return None
+
+    def has_lost(self, session: int, state: SessionState) -> bool:
+        """Whether data have left the session since it was in `state`. They may be erased by now, and KV of `state`
+        would outlive that. Raises SessionPurged."""
+        return self._book.live(session).feed.evicted > state.feed.evicted
 
     async def see_off(self, generation: Generation) -> None:
         """Nobody waits for it any more: cancel what has not ended, and return once its lane is gone.
