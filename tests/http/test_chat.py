@@ -176,6 +176,8 @@ def test_content_in_parts(server):
     parts = [{"type": "text", "text": "Good "}, {"text": "day."}]
     assert prompt(("user", parts)) == prompt(("user", "Good day."))
     assert prompt(("developer", "Be brief."), ("user", "Hi")) == prompt(("system", "Be brief."), ("user", "Hi"))
+    replied = {"role": "assistant", "content": "Hi", "refusal": None, "audio": None, "tool_calls": []}
+    assert server.chat(messages=[replied]).status_code == 200, "as a reply was, or another server's"
     assert prompt(("user", "Hi"), ("assistant", None), ("user", "Hi")) == prompt(
         ("user", "Hi"), ("assistant", ""), ("user", "Hi")
     )

@@ -84,6 +84,8 @@ CHAT_ONLY = [
         "messages[0].tool_calls",
         "does not do tools",
     ),
+    ({"messages": [{"role": "assistant", "audio": {"id": "1"}}]}, "messages[0].audio", "does not do audio"),
+    ({"messages": [{"role": "assistant", "refusal": "No."}]}, "messages[0].refusal", "does not do refusals"),
     ({"tools": [{"type": "function"}]}, "tools", "does not do tools"),
     ({"tool_choice": "required"}, "tool_choice", "does not do tools"),
     ({"tool_choice": {"type": "function"}}, "tool_choice", "does not do tools"),

@@ -34,6 +34,8 @@ _REFUSED: dict[str, tuple[str, Callable[[object], bool]]] = {
     "web_search_options": ("web search", sampling.anything),
     **sampling.STRUCTURED_FIELDS,
 }
+_SAID_OTHERWISE = {"tool_calls": _TOOLS, "function_call": _TOOLS, "audio": "audio", "refusal": "refusals"}
+"""What a message may say beside its content. Left out, it would be a turn in which nothing was said."""
 
 
 class Chat(OpenAiForm):
@@ -90,9 +92,9 @@ def _turn(message: Fields) -> Turn:
         raise unsupported(message.param("role"), _TOOLS)
     if role not in _ROLES:
         raise wrong(message.param("role"), f"one of {', '.join(_ROLES)}", role)
-    for name in ("tool_calls", "function_call"):
+    for name, what in _SAID_OTHERWISE.items():
         if message.raw(name) is not None and sampling.filled(message.raw(name)):
-            raise unsupported(message.param(name), _TOOLS)
+            raise unsupported(message.param(name), what)
     content = message.raw("content")
     texts = [] if content is None else sent.texts(content, message.param("content"), "part", {})
     return Turn(_ROLES[role], "".join(texts))
