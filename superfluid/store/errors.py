@@ -7,6 +7,10 @@ class StoreError(Exception):
     """The disk or the database said no; nothing of the transaction was kept. `str()` is one line without content."""
 
 
+class StillThere(StoreError):
+    """What a purge erases is erased durably, but copies of it are left: the disk said no to removing them."""
+
+
 class DamagedRecord(Exception):
     """A record that fails its checksum or does not decode. Its session is refused, the others are not."""
 

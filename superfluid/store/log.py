@@ -9,7 +9,7 @@ Synchronous. One thread at a time may write, one (another) may read; the daemon 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,8 +17,8 @@ from superfluid.protocol import postcard, records
 from superfluid.protocol.records import Event, EventBody
 from superfluid.sessions.heads import Head, Segment
 from superfluid.store import head_rows, snapshot_rows
-from superfluid.store.errors import StoreError
-from superfluid.store.reading import LogReader
+from superfluid.store.errors import StillThere, StoreError
+from superfluid.store.reading import LogReader, is_corrupt
 from superfluid.store.rows import digest_of, stored
 from superfluid.store.schema import ERASING, connect, erase_copies
 
@@ -83,8 +83,18 @@ class SessionLog(LogReader):
         with _Transaction(self._writer):
             self._writer.executemany("DELETE FROM facts WHERE name = ?", ((name,) for name in names))
 
-    def commit(self, changes: Iterable[Change]) -> None:
-        """All of `changes` in one transaction, durable when this returns."""
+    def commit(self, changes: Sequence[Change]) -> None:
+        """All of `changes` in one transaction, durable when this returns. Snapshots are left out where a damaged page
+        is in their way: their sessions take longer to fold then, that is all."""
+        try:
+            self._commit(changes)
+        except StoreError as fault:
+            # From the first damage that it finds on, SQLite writes nothing more in a transaction.
+            if not is_corrupt(fault.__cause__) or all(change.snapshot is None for change in changes):
+                raise
+            self._commit([replace(change, snapshot=None) for change in changes])
+
+    def _commit(self, changes: Sequence[Change]) -> None:
         with _Transaction(self._writer):
             for change in changes:
                 self._write(change)
@@ -93,8 +103,8 @@ class SessionLog(LogReader):
         """One transaction that erases the sessions in `purged` and cuts their living children loose.
 
         Returns once the texts and tokens are in no file of the database: overwritten in place, the write-ahead log
-        truncated, copies of older versions removed. Raises StoreError also where only one of the latter failed; the
-        purge is durable then.
+        truncated, copies of older versions removed. Raises StillThere where only one of the latter failed; the purge
+        is durable then.
         """
         with _Transaction(self._writer):
             for reroot in rerooted:
@@ -104,7 +114,10 @@ class SessionLog(LogReader):
             for change in purged:
                 self._erase(change.head.id)
                 self._write(change)
-        self.erase_rest()
+        try:
+            self.erase_rest()
+        except StoreError as fault:
+            raise StillThere(str(fault)) from fault
 
     def erase_rest(self) -> None:
         """Leave nothing that was purged in copies of older versions or in the write-ahead log."""
@@ -121,6 +134,11 @@ class SessionLog(LogReader):
             for event in erased:
                 self._overwrite(session, event)
             self._writer.execute(f"PRAGMA user_version = {ERASING}")
+
+    def renew_snapshot(self, session: int, events: int, state: bytes) -> None:
+        """Likewise, have `state`, of so many events, take the place of what the session's snapshots say."""
+        with _Transaction(self._writer):
+            snapshot_rows.put(self._writer, session, events, state)
 
     def truncate(self) -> None:
         """Empties the write-ahead log into the database."""
@@ -162,7 +180,7 @@ class SessionLog(LogReader):
         self._writer.execute(head_rows.INSERT, head_rows.to_row(head, title_key, name_key))
 
     def _copy(self, segment: Segment, child: int) -> None:
-        for event in self._written.expanded(segment):
+        for event in self._written.read((segment,), bare=True):
             body = _encoded(event)
             digest = digest_of(child, event.event_id, event.epoch, event.ts_unix_ms, body)
             self._writer.execute(

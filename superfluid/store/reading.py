@@ -101,10 +101,11 @@ class LogReader:
                 found[head.id] = rows[0][2]
         return found
 
-    def read(self, segments: Iterable[Segment]) -> Iterator[Event]:
-        """The records of `segments`, in order, a page at a time. Raises DamagedRecord at the first that is."""
+    def read(self, segments: Iterable[Segment], *, bare: bool = False) -> Iterator[Event]:
+        """The records of `segments`, in order, a page at a time; each `Rerooted` with its prefix, unless `bare`: that
+        is all that comes before it, at once. Raises DamagedRecord at the first that is."""
         for segment in segments:
-            yield from self.expanded(segment)
+            yield from self._page_through(segment) if bare else self._expanded(segment)
 
     def batches(self, segment: Segment) -> tuple[Event, ...]:
         """The records in `segment` that bring data, in order, at once. Raises DamagedRecord."""
@@ -148,8 +149,7 @@ class LogReader:
                     yield damaged
                     at = damaged.event + 1
 
-    def expanded(self, segment: Segment) -> Iterator[Event]:
-        """As `_page_through`, each `Rerooted` with its prefix."""
+    def _expanded(self, segment: Segment) -> Iterator[Event]:
         for event in self._page_through(segment):
             if isinstance(event.body, records.Rerooted) and not event.body.prefix:
                 body = self._with_prefix(segment.session, event.event_id, event.body)
@@ -207,9 +207,13 @@ class LogReader:
         try:
             return self._reader.execute(query, values).fetchall()
         except (sqlite3.Error, UnicodeDecodeError) as fault:  # the latter where SQLite quotes a damaged schema
-            corrupt = getattr(fault, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT
-            raise (_CorruptPage if corrupt else StoreError)(str(fault)) from fault
+            raise (_CorruptPage if is_corrupt(fault) else StoreError)(str(fault)) from fault
 
 
 class _CorruptPage(StoreError):
     """SQLite itself found damage on the way to a row."""
+
+
+def is_corrupt(fault: BaseException | None) -> bool:
+    """Whether SQLite found damage."""
+    return getattr(fault, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT

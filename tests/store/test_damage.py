@@ -137,6 +137,23 @@ def test_a_damaged_snapshot_is_none(path):
     log.close()
 
 
+def test_a_damaged_page_of_snapshots_holds_up_nobody(path):
+    world = written(path, with_snapshot=True)
+    page = 4096
+    data = path.read_bytes()
+    at = data.index(snapshot.dump(world.states[1])) // page * page
+    spoil(path, data[at : at + page])  # no page of a table begins like that
+    log = SessionLog(path)
+    for _ in range(2):
+        log.commit([world.write(session, records.EpochBump(), with_snapshot=True) for session in (1, 2)])
+    assert [log.snapshot(session, 9) for session in (1, 2)] == [None, None]
+    for session in (1, 2, 3):
+        assert read(log, world, session) == world.timelines[session]
+    with pytest.raises(StoreError, match="malformed"):  # whoever erases has to know
+        log.renew_snapshot(1, 6, b"what is left")
+    log.close()
+
+
 def test_a_broken_chain_of_pages_hits_one_session(path):
     """SQLite itself refuses the row then, and with it the page of rows that it is asked for in."""
     world = written(path)

@@ -16,7 +16,7 @@ from superfluid.protocol.codes import PurgeMode
 from superfluid.protocol.records import EventBody
 from superfluid.protocol.ticks import pack, unpack
 from superfluid.sessions.heads import Heads
-from superfluid.store.errors import StoreError
+from superfluid.store.errors import StillThere, StoreError
 from superfluid.store.log import SessionLog
 from tests.sessions.world import World
 from tests.store.test_log import read_all
@@ -302,7 +302,7 @@ def test_a_purge_that_cannot_truncate_says_so_and_can_be_finished(tmp_path):
     log._reader.execute("BEGIN")
     log._reader.execute("SELECT count(*) FROM records").fetchall()
     purge = world.purge(1, PurgeMode.CASCADE)
-    with pytest.raises(StoreError, match="could not be truncated"):
+    with pytest.raises(StillThere, match="could not be truncated"):
         log.purge(purge.purged, purge.rerooted)
     log._reader.execute("COMMIT")
     assert log.heads() == world.all_heads(), "the purge is durable all the same"

@@ -24,7 +24,6 @@ from superfluid.protocol.refusals import Refusal, SessionPurged, StoreFailed
 from superfluid.protocol.ticks import pack
 from superfluid.sessions import fading, snapshot
 from superfluid.sessions.state import SessionState
-from superfluid.store.log import Change
 
 _LOG = logging.getLogger("superfluid.erasing")
 
@@ -259,8 +258,8 @@ class Erasing:
         """A snapshot of fewer than `since` events may hold what has left since: one of now takes its place."""
         events = await self._book.log.ask(lambda log: log.last_snapshot(state.id))
         if 0 < events < since:
-            change = Change(self._book.live(state.id), (), snapshot.dump(state))
-            await self._book.log.rewrite(lambda log: log.commit((change,)))
+            dumped = snapshot.dump(state)
+            await self._book.log.rewrite(lambda log: log.renew_snapshot(state.id, state.events, dumped))
 
     async def _forget_kv(self, session: int, stream: bytes) -> None:
         """Return once there is no KV of the session but of its stream."""
