@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import trio
 
 from superfluid.daemon.bus import Bus
+from superfluid.daemon.draft import LONG, Prepared
+from superfluid.daemon.draft import Draft as Draft
 from superfluid.daemon.log_threads import LogThreads
 from superfluid.protocol import postcard
 from superfluid.protocol.frames import MAX_FRAME
-from superfluid.protocol.records import Created, EpochBump, Event, EventBody, GenParams, size_of
+from superfluid.protocol.records import Created, Event, EventBody, GenParams, size_of
 from superfluid.protocol.refusals import ReplyTooLong, SessionDamaged, SessionPurged, StoreFailed
 from superfluid.sessions import snapshot
 from superfluid.sessions.heads import Head, Heads, first_head
@@ -36,27 +38,6 @@ BACKLOG_PAGE = 256
 
 PAGE = 512
 """Events that are read or folded before others who read get their turn."""
-
-LONG = 1 << 16
-"""How long records are together (`records.size_of`) that are folded and encoded in a thread before they are written:
-for the tokens of a long text that takes seconds, in which neither the event loop nor other writers may wait."""
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """Records to be: the bodies for one session, in order."""
-
-    state: SessionState
-    bodies: tuple[EventBody, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A draft, the transaction that it makes, and the state after it, which nobody may see before it is durable."""
-
-    draft: Draft
-    change: Change
-    after: SessionState
 
 
 class Book:
@@ -100,10 +81,11 @@ class Book:
     ) -> AsyncIterator[SessionState]:
         """The session's turn: nobody else writes to it meanwhile. Raises as `live`, SessionDamaged, StoreFailed.
 
-        `even_fenced` is for what has to end before a purge can begin, and for the purge, which with `even_damaged`
-        gets what the head says of a session whose records do not.
+        `even_fenced` is for what was drawn, which has to end before a purge can begin, and for the purge, which with
+        `even_damaged` gets what the head says of a session whose records do not. Sessions that are not logged exist
+        for what was drawn alone: their ids are easily guessed.
         """
-        if session in self._passing:
+        if even_fenced and session in self._passing:
             yield self._passing[session]
             return
         look = self.heads.live if even_fenced else self.live
@@ -169,7 +151,7 @@ class Book:
 
     def _fold(self, state: SessionState, session: int, stop: int, log: SessionLog) -> None:
         head = self.heads.live(session)
-        for event in log.read(self.heads.segments(session, state.events, stop)):
+        for event in log.read(self.heads.segments(session, state.events, stop), bare=True):
             if event.event_id == head.fork_at > 0:
                 state.qos, state.batch_invariant = head.born_qos, head.born_invariant
             state.apply(event)
@@ -186,9 +168,9 @@ class Book:
             try:
                 await self.log.commit([one.change for one in logged])
             except StoreFailed:
-                self._doubtful.update(one.draft.state.id for one in logged)
+                self._doubtful.update(one.session for one in logged)
                 raise
-        events = {one.draft.state.id: one.change.events[-len(one.draft.bodies) :] for one in logged}
+        events = {one.session: one.events for one in logged}
         for one in logged:
             self._take_over(one)
         for draft in drafts:
@@ -210,7 +192,7 @@ class Book:
         change = Change(first_head(child, events[0].ts_unix_ms), events)
         if snapshot.due((0, 0), child):
             return await trio.to_thread.run_sync(lambda: replace(change, snapshot=snapshot.dump(child)).encoded())
-        if _size(event.body for event in events) >= LONG:
+        if sum(size_of(event.body) for event in events) >= LONG:
             return await trio.to_thread.run_sync(change.encoded)
         return change
 
@@ -277,37 +259,17 @@ class Book:
         """Whether the session is one that is not logged."""
         return state.id in self._passing
 
-    async def _prepared(self, draft: Draft) -> _Prepared:
-        events = draft.state.events
-        is_long = _size(draft.bodies) >= LONG
-        if is_long or (events + len(draft.bodies) + 1) // snapshot.EVERY != events // snapshot.EVERY:
-            # A long one, or a snapshot of all that there is. Nobody else writes to the session meanwhile.
-            return await trio.to_thread.run_sync(self._prepare_whole, draft)
+    async def _prepared(self, draft: Draft) -> Prepared:
+        if draft.takes_long:  # nobody else writes to the session meanwhile
+            return await trio.to_thread.run_sync(lambda: self._prepare(draft).encoded())
         return self._prepare(draft)
 
-    def _prepare_whole(self, draft: Draft) -> _Prepared:
-        prepared = self._prepare(draft)
-        return replace(prepared, change=prepared.change.encoded())
+    def _prepare(self, draft: Draft) -> Prepared:
+        session = draft.state.id
+        return draft.prepared(self.heads.live(session), self._clock(), bump=session not in self._current_epoch)
 
-    def _prepare(self, draft: Draft) -> _Prepared:
-        state, bodies, now = draft.state, list(draft.bodies), self._clock()
-        epoch = state.epoch
-        if state.id not in self._current_epoch:
-            epoch += 1
-            bodies.insert(0, EpochBump())
-        events = tuple(Event(state.events + place, epoch, now, body) for place, body in enumerate(bodies))
-        after = state.copy()  # until the transaction returns, nobody may see it
-        for event in events:
-            after.apply(event)
-        due = snapshot.due((state.events, state.ever), after)
-        head = self.heads.live(state.id).after(after)
-        head = head.tombstone() if after.purged else head
-        change = Change(head, events, snapshot.dump(after) if due and not after.purged else None)
-        return _Prepared(draft, change, after)
-
-    def _take_over(self, prepared: _Prepared) -> None:
-        change, state = prepared.change, prepared.draft.state
-        session = change.head.id
+    def _take_over(self, prepared: Prepared) -> None:
+        change, state, session = prepared.change, prepared.draft.state, prepared.session
         state.become(prepared.after)
         self.heads.put(change.head)
         self._states[session] = state
@@ -336,20 +298,25 @@ class Book:
             reroots.append(Reroot(change, inherited))
         sessions = {draft.state.id for draft in (*purged, *rerooted)}
         self._doubtful |= sessions  # until it is known what the log says
-        await self.log.purge([one.change for one in gone], reroots)
+        erased = await self.log.purge([one.change for one in gone], reroots)
         self._doubtful -= sessions
         for one in (*cut, *gone):
             self._take_over(one)
         for one in gone:
-            del self._states[one.change.head.id]
-            self._current_epoch.discard(one.change.head.id)
-        return not self.log.erasing
+            del self._states[one.session]
+            self._current_epoch.discard(one.session)
+            self.erasures.pop(one.session, None)
+        return erased
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    async def read(self, session: int, start: int, stop: int | None = None) -> tuple[Event, ...]:
-        """Events `start` to `stop - 1` (to the end where None). Raises ReplyTooLong past the frame limit."""
-        head = self.live(session)
+    async def read(
+        self, session: int, start: int, stop: int | None = None, *, even_fenced: bool = False
+    ) -> tuple[Event, ...]:
+        """Events `start` to `stop - 1` (to the end where None). Raises as `live`, but for `even_fenced`, and
+        SessionDamaged, StoreFailed, ReplyTooLong past the frame limit."""
+        look = self.heads.live if even_fenced else self.live
+        head = look(session)
         stop = head.events if stop is None else min(stop, head.events)
         events: list[Event] = []
         size = 0
@@ -361,7 +328,7 @@ class Book:
                     raise ReplyTooLong(size)
                 events += page
         except SessionDamaged:
-            self.live(session)  # it may have been purged meanwhile
+            look(session)  # it may have been purged meanwhile
             raise
         return tuple(events)
 
@@ -390,7 +357,3 @@ class Book:
             for event in page:
                 yield event
             start += len(page)
-
-
-def _size(bodies: Iterable[EventBody]) -> int:
-    return sum(map(size_of, bodies))

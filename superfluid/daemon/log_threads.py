@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import trio
 
-from superfluid.protocol.refusals import SessionDamaged, StoreFailed
-from superfluid.store.errors import DamagedRecord, StoreError
+from superfluid.protocol.refusals import SessionDamaged, SessionPurged, StoreFailed
+from superfluid.store.errors import DamagedRecord, StillThere, StoreError
 from superfluid.store.log import Change, Reroot, SessionLog
 
 T = TypeVar("T")
@@ -34,8 +34,9 @@ class LogThreads:
         """As `ask`, of records that `work` finds by the heads."""
         try:
             return await self.ask(work)
-        except SessionDamaged:
+        except (SessionDamaged, SessionPurged):
             # Or a purge is under way that has moved or erased records, here or further up: heads follow at its end.
+            # One that just follows may be looked at between two heads.
             await self.tell(lambda log: None)
             return await self.ask(work)
 
@@ -59,17 +60,19 @@ class LogThreads:
 
         await self.tell(commit)
 
-    async def purge(self, purged: Sequence[Change], rerooted: Sequence[Reroot]) -> None:
-        """One transaction that erases sessions and cuts living children loose. Durable when this returns; where the
-        write-ahead log could not be emptied as well, `erasing` says so."""
-        try:
-            await self.tell(lambda log: log.purge(purged, rerooted))
-            self.erasing = False
-        except StoreFailed:
-            head = await self.ask(lambda log: log.head(purged[0].head.id))
-            if head is None or not head.purged:
-                raise
-            self.erasing = True
+    async def purge(self, purged: Sequence[Change], rerooted: Sequence[Reroot]) -> bool:
+        """One transaction that erases sessions and cuts living children loose. Durable when this returns; false where
+        the write-ahead log could not be emptied as well: `erase_rest` and every commit try again."""
+
+        def purge(log: SessionLog) -> bool:
+            try:
+                log.purge(purged, rerooted)
+                self.erasing = False
+            except StillThere:
+                self.erasing = True  # here, where whoever purges may have been cancelled
+            return not self.erasing
+
+        return await self._run(self._writing, purge)
 
     async def rewrite(self, work: Callable[[SessionLog], None]) -> None:
         """Have `work` write over what the log says. What was there is in no file after `erase_rest`."""

@@ -401,8 +401,9 @@ class Overheard(LogThreads):
         self.look = look
 
     async def purge(self, purged, rerooted):
-        await super().purge(purged, rerooted)
+        erased = await super().purge(purged, rerooted)
         await self.look()
+        return erased
 
 
 def test_data_whose_records_move_while_a_parent_is_purged(tmp_path, caplog):

@@ -24,6 +24,10 @@ from superfluid.sessions.state import SessionState
 QUIET_SECONDS = 10.0
 """How long a purge waits for each generation that it cancels."""
 
+LAST_MOMENT = 1.0
+"""Seconds that a purge whose client has left has for the KV of what is purged; a tick takes a quarter of one. What it
+does not come to, the worker does later, or the next start."""
+
 
 class Background(Protocol):
     async def stop(self, session: int) -> None:
@@ -42,6 +46,8 @@ class Keeping:
         self._parked = parked
         self.background: Background | None = None
         """what works on sessions unasked, and has to let go of those that are purged"""
+        self._over = trio.Event()
+        """set when the next purge is over, whatever came of it"""
 
     async def set_meta(self, session: int, expected_version: int, title: str | None, archived: bool | None) -> int:
         async with self._book.writing(session) as state:
@@ -87,11 +93,15 @@ class Keeping:
     ) -> bool:
         """Purge `sessions`; `targets` are they, and what goes with them.
 
-        False where a fork, a generation that was under way, or with `heads` a record has come between: then nothing
-        was done.
+        False where a fork, a generation that was under way, another purge, or with `heads` a record has come between:
+        then nothing was done.
         """
-        if any(target in self._book.fenced for target in targets):
+        going = self._book.fenced.intersection(targets)
+        if not going.isdisjoint(sessions):
             raise SessionPurged(sessions[-1])
+        if going:  # descendants that somebody purges by themselves, which may yet fail
+            await self._over.wait()
+            return False
         self._book.fenced.update(targets)
         try:
             for target in targets:
@@ -108,18 +118,30 @@ class Keeping:
                 erased = await self._erase(turns, states, targets, mode)
         finally:
             self._book.fenced.difference_update(targets)
+            self._over.set()
+            self._over = trio.Event()
             if self.background is not None:
                 for target in targets:
                     self.background.resume(target)
         for target in targets:
             self._bus.end_session(target, "purged")
-        await self._end_copies(targets)
-        await self._room.orders.forget(targets)
-        # Also what a worker left that is gone, or that ran when the daemon was started with other options.
-        unparked = await trio.to_thread.run_sync(self._parked.erase, targets)
+        try:
+            unparked = await self._erase_kv(targets)
+        except trio.Cancelled:
+            # Whoever asked has left. They are purged, and nobody can purge them again.
+            with trio.move_on_after(LAST_MOMENT, shield=True):
+                await self._erase_kv(targets)
+            raise
         if not (erased and unparked):
             raise ErasurePending(sessions[-1])
         return True
+
+    async def _erase_kv(self, targets: tuple[int, ...]) -> bool:
+        """Return once there is no KV of them; false where the disk would not let go of some."""
+        await self._end_copies(targets)
+        await self._room.orders.forget(targets)
+        # Also what a worker left that is gone, or that ran when the daemon was started with other options.
+        return await trio.to_thread.run_sync(self._parked.erase, targets)
 
     async def _end_copies(self, targets: tuple[int, ...]) -> None:
         """End what runs on copies of them: questions, flash queries. None begins any more."""
@@ -138,7 +160,8 @@ class Keeping:
     async def _inherited(self, child: int) -> tuple[Event, ...]:
         """What a child has of its parent; none of it where no frame holds that much: the log has it all the same."""
         try:
-            return await self._book.read(child, 0, self._book.heads.live(child).own_from)
+            own_from = self._book.heads.live(child).own_from
+            return await self._book.read(child, 0, own_from, even_fenced=True)
         except ReplyTooLong:
             return ()
 
@@ -155,7 +178,11 @@ class Keeping:
         if mode is PurgeMode.REROOT:
             parents = {child: target for target in targets for child in self._book.heads.children(target)}
         rerooted = []
-        for child, state in (await self._take_turns(turns, tuple(parents))).items():
+        for child in sorted(parents):
+            try:
+                state = await turns.enter_async_context(self._book.writing(child, even_fenced=True))
+            except SessionPurged:
+                continue  # by itself, meanwhile
             inherited = await self._inherited(child)
             rerooted.append(Draft(state, (decide.reroot(parents[child], inherited),)))
         purged = [Draft(states[target], _last_words(states[target], mode)) for target in targets]
