@@ -1,4 +1,4 @@
-"""Telling the daemon what rounds drew: each telling wakes it, and a client, on cores that compute meanwhile."""
+"""Telling the daemon what rounds drew: each telling wakes it, and clients, on cores that compute meanwhile."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from superfluid.protocol.ticks import Drawn
 
-PAUSE = 0.06
-"""About so many seconds lie between two announcements, where no lane waits for its first token. Text that comes
-sixteen times a second is seen to flow; where every core computes, to tell each token by itself takes time from the
-next one."""
+PAUSE, PAUSE_EACH, PAUSE_MOST = 0.06, 0.03, 0.125
+"""About so many seconds lie between two announcements, where no lane waits for its first token: the second for each
+lane that draws, within the first and the last. Where every core computes, to tell each token by itself takes time
+from the next one, and the more so the more clients it wakes; text that comes eight times a second is seen to flow."""
 
 
 class Announcing:
@@ -21,6 +21,7 @@ class Announcing:
         self._tick = 0
         self._tokens: list[tuple[int, int]] = []
         self._sent = self._drew = clock()
+        self._due = False
 
     def drew(self, tick: int, tokens: Sequence[tuple[int, int]], *, first: bool) -> None:
         """A round of `tick` drew these; `first` is whether one of them is the first of its lane."""
@@ -28,13 +29,19 @@ class Announcing:
         self._tokens += tokens
         now = self._clock()
         half, self._drew = (now - self._drew) / 2, now
+        pause = min(max(PAUSE, PAUSE_EACH * len(tokens)), PAUSE_MOST)
         # As near to it as whole rounds come.
-        if first or now - self._sent + half >= PAUSE:
-            self.flush()
+        self._due = self._due or first or now - self._sent + half >= pause
 
-    def flush(self) -> None:
-        """Tell what was not told yet. To be called at the end of each tick."""
-        if self._tokens:
+    def tell(self) -> None:
+        """Announce what there is, if it is time. To be called where another round follows: what the last one drew is
+        told by the outcome, which the daemon had better hear of before anything else."""
+        if self._due:
             self._send(Drawn(self._tick, tuple(self._tokens)))
-            self._tokens = []
-            self._sent = self._clock()
+            self.told()
+
+    def told(self) -> None:
+        """What was drawn is known: to be called at the end of each tick."""
+        self._tokens = []
+        self._due = False
+        self._sent = self._clock()

@@ -101,13 +101,14 @@ class Rounds:
         while running and tally.rounds < max(1, tick.rounds):
             if tally.rounds and (self._clock() - began) * 1000 >= tick.budget_ms:
                 break
+            self._announcing.tell()
             progressed = self._round(tick, running, tally)
             # A lane that is over leaves its place to another one, and who asked for it waits for the end of the tick.
             if self._sweep(running, outcomes) or not progressed or self._stop(tick.number):
                 break
         for lane in running:
             outcomes[lane.number] = lane.outcome()
-        self._announcing.flush()
+        self._announcing.told()
         return Outcome(
             tick=tick.number,
             lanes=tuple(outcomes.get(number) or unknown_lane(number) for number in dict.fromkeys(tick.run)),

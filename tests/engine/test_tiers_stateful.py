@@ -136,7 +136,7 @@ class Simulation:
         for lane in outcome.lanes:
             expected = self.lanes[lane.lane]
             announced = [token for reply in self.announced for number, token in reply.tokens if number == lane.lane]
-            assert unpack(lane.drawn).tolist() == announced
+            assert unpack(lane.drawn).tolist()[: len(announced)] == announced
             expected.follow(self.model, lane)
             if lane.finish == Finish.ERROR:
                 full = len(expected.tokens) >= CONTEXT

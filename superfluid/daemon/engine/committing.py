@@ -65,8 +65,9 @@ class Committer:
 
     async def run(self, batches: trio.MemoryReceiveChannel[tuple[Piece, ...]]) -> None:
         """Commit batch after batch; each overlaps the tick after it."""
-        async for batch in batches:
-            await self._commit_batch([piece for piece in batch if not piece.generation.ended.is_set()])
+        async with batches:
+            async for batch in batches:
+                await self._commit_batch([piece for piece in batch if not piece.generation.ended.is_set()])
 
     async def _commit_batch(self, pieces: Sequence[Piece]) -> None:
         async with AsyncExitStack() as turns:

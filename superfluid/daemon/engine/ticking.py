@@ -1,11 +1,13 @@
 """The loop that plans ticks, has the worker run them, and hands what they drew to the log.
 
-`plan` -> send the tick -> tokens stream back (provisional) -> `settle` -> commit, deliver. The commit of one tick
-overlaps the next.
+`plan` -> send the tick -> tokens stream back (provisional) -> `settle` -> commit, deliver. The worker stands still
+between an outcome and the next tick, so that one is planned and sent before anything else is done about the outcome,
+and before any other task runs; the commit of one tick overlaps the next.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -103,34 +105,36 @@ class Ticking:
         outcomes: trio.MemoryReceiveChannel[Outcome],
         pieces: trio.MemorySendChannel[tuple[Piece, ...]],
     ) -> None:
-        """Orders, then what was cancelled, then a tick; over and over."""
+        """Orders, then what was cancelled, then a tick, and meanwhile what the one before it drew; over and over."""
+        drawn: list[Piece | None] = []
+        ended: list[Piece | None] = []
         while True:
-            self._interrupt, self._at_once = trio.Event(), trio.Event()
-            await self._orders.send(worker)
-            # Handing over may take a while, and more may be cancelled or ordered meanwhile.
-            while cancelled := self._schedule.take_cancelled():
-                await self._hand_over(
-                    pieces, [self._committer.piece(job.lane, Finish.CANCELLED) for job in cancelled]
-                )
-            planned = plan(self._schedule, trio.current_time())
-            if planned is None:
-                self._work = trio.Event()
-                if not self._orders.waiting:
-                    await self._work.wait()
-                continue
-            begin(self._schedule, planned)
-            outcome = await self._execute(worker, planned.tick, outcomes)
-            self._metrics.tick(outcome)
-            self._kv.told(outcome.kv)
-            settled = settle(self._schedule, outcome)
-            await self._hand_over(pieces, [self._committer.settled(one) for one in settled])
+            self._interrupt, self._at_once, self._work = trio.Event(), trio.Event(), trio.Event()
+            try:
+                await self._orders.send(worker)
+                # From here on nothing else runs until the tick is on its way.
+                ended = [self._committer.piece(job.lane, Finish.CANCELLED) for job in self._schedule.take_cancelled()]
+                planned = plan(self._schedule, trio.current_time())
+                if planned is not None:
+                    begin(self._schedule, planned)
+                    self._tick = planned.tick.number
+                    await worker.send(planned.tick)
+            finally:
+                # One after the other: a lane may have a piece in both.
+                await self._hand_over(pieces, drawn)
+                await self._hand_over(pieces, ended)
+            drawn, ended = [], []
+            if planned is not None:
+                outcome = await self._outcome(worker, planned.tick, outcomes)
+                self._provisional.rest(outcome)
+                drawn = [self._committer.settled(one) for one in settle(self._schedule, outcome)]
+            elif not self._orders.waiting:
+                await self._work.wait()
 
-    async def _execute(self, worker: Worker, tick: Tick, outcomes: trio.MemoryReceiveChannel[Outcome]) -> Outcome:
-        """Have the worker run a tick, and tell it of interrupts meanwhile."""
-        self._tick = tick.number
+    async def _outcome(self, worker: Worker, tick: Tick, outcomes: trio.MemoryReceiveChannel[Outcome]) -> Outcome:
+        """What comes of a tick that was sent; the worker is told of interrupts meanwhile."""
         if self._orders.waiting:
             self._interrupt.set()
-        await worker.send(tick)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._pass_interrupt, worker, tick.number)
             outcome = await outcomes.receive()
@@ -139,6 +143,8 @@ class Ticking:
         self.worked = True
         self._watchdog.tick_ended()
         self.threads = outcome.threads
+        self._metrics.tick(outcome)
+        self._kv.told(outcome.kv)
         return outcome
 
     async def _pass_interrupt(self, worker: Worker, number: int) -> None:
@@ -157,9 +163,13 @@ class Ticking:
     ) -> None:
         # A generation whose commit failed is gone, its lane perhaps not yet.
         known = tuple(piece for piece in batch if piece is not None)
+        if not known:
+            return
         for piece in known:
             self._provisional.publish(piece.generation.session, piece.cut.shown)
-        await pieces.send(known)
+        # What was drawn is kept, even where the worker dies now; but where all ends, nobody commits any more.
+        with trio.CancelScope(shield=True), contextlib.suppress(trio.BrokenResourceError):
+            await pieces.send(known)
 
     async def _listen(self, worker: Worker, outcomes: trio.MemorySendChannel[Outcome]) -> None:
         async with aclosing(worker.replies()) as replies:

@@ -82,8 +82,15 @@ class Worker:
         """Send one frame. Raises WorkerDied."""
         data = frame(postcard.encode(WorkerRequest, request))
         try:
-            async with self._sending:
+            # Taken without a pause where it is free: the worker waits for its next tick.
+            if self._sending.locked():
+                await self._sending.acquire()
+            else:
+                self._sending.acquire_nowait()
+            try:
                 await self._stream.send_all(data)
+            finally:
+                self._sending.release()
         except (trio.BrokenResourceError, trio.ClosedResourceError) as fault:
             raise WorkerDied(self._obituary()) from fault
 
