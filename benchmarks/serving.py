@@ -24,6 +24,10 @@ from servers import Reply, Server, at_once, chat, llama_server, superfluid
 
 Figures = dict[str, float]
 
+PARTS = 3
+"""How often a server's streams are measured a turn, with the others' between: a machine may change its speed by a
+tenth from one few seconds to the next."""
+
 WORDS = (
     "river stone light quiet market window copper garden signal harbor number winter letter paper engine silver "
     "morning bridge answer forest candle travel music simple circle needle valley orange pocket ladder"
@@ -41,13 +45,16 @@ def user(text: str) -> dict[str, str]:
 
 
 def throughput(server: Server, turn: int) -> Iterator[Figures]:
-    """Aggregate tokens a second of 1, 2, 4 and 8 streams of 128 tokens."""
+    """Aggregate tokens a second of 1, 2, 4 and 8 streams of 128 tokens, three times over, turn about."""
     for streams in (1, 2, 4, 8):
-        prompts = [words(20, 1000 * turn + 10 * streams + place) for place in range(streams)]
-        began = time.perf_counter()
-        replies = at_once([lambda text=text: chat(server, [user(text)], 128) for text in prompts])
-        wall = time.perf_counter() - began
-        yield {f"tokens/s at {streams}": sum(reply.completion for reply in checked(replies)) / wall}
+        tokens, wall = 0, 0.0
+        for part in range(PARTS):
+            prompts = [words(20, 1000 * turn + 100 * part + 10 * streams + place) for place in range(streams)]
+            began = time.perf_counter()
+            replies = at_once([lambda text=text: chat(server, [user(text)], 128) for text in prompts])
+            wall += time.perf_counter() - began
+            tokens += sum(reply.completion for reply in checked(replies))
+            yield {f"tokens/s at {streams}": tokens / wall}
 
 
 def agents(server: Server, turn: int) -> Iterator[Figures]:
