@@ -55,6 +55,7 @@ class LlamaBackend:
         self._row = ctypes.c_float * self._traits.vocabulary
         self._logits: dict[int, Logits] = {}
         """by address: the library has a few rows, and writes to them again and again"""
+        self._is_end: dict[int, bool] = {}
 
     @property
     def traits(self) -> Traits:
@@ -161,7 +162,10 @@ class LlamaBackend:
         return int(c.llama_memory_seq_pos_max(self._memory, sequence))
 
     def is_end(self, token: int) -> bool:
-        return bool(c.llama_vocab_is_eog(self._vocabulary, token))
+        known = self._is_end.get(token)
+        if known is None:
+            known = self._is_end[token] = bool(c.llama_vocab_is_eog(self._vocabulary, token))
+        return known
 
     def set_threads(self, count: int) -> None:
         c.llama_set_n_threads(self._context, count, count)

@@ -8,7 +8,7 @@ order of the tick's `run`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -161,12 +161,17 @@ class Rounds:
             self._close(lane.number)
         return bool(over)
 
-    def _seat(self, running: Sequence[Lane]) -> None:
-        """Give a sequence to every running lane that has none, as far as they go."""
-        keep = {lane.number for lane in running}
-        for lane in running:
-            if self._tiers.of_lane(lane.number) is not None:
-                continue
+    def _seated(self, running: Sequence[Lane]) -> list[tuple[Lane, Slot]]:
+        """The open lanes with their sequences, which are given to those that have none as far as they go."""
+        slots = [self._tiers.of_lane(lane.number) for lane in running]
+        if None in slots:
+            waiting = [lane for lane, slot in zip(running, slots, strict=True) if slot is None]
+            self._seat(waiting, keep={lane.number for lane in running})
+            slots = [self._tiers.of_lane(lane.number) for lane in running]
+        return [(lane, slot) for lane, slot in zip(running, slots, strict=True) if slot is not None and lane.open]
+
+    def _seat(self, waiting: Sequence[Lane], keep: Set[int]) -> None:
+        for lane in waiting:
             slot = self._tiers.acquire(
                 lane.number, lane.session, lane.tokens, lane.reusable, keep, ephemeral=lane.ephemeral
             )
@@ -182,25 +187,27 @@ class Rounds:
 
     def _round(self, tick: Tick, running: Sequence[Lane], tally: _Tally) -> bool:
         """One decode and its draws. False where no lane has anything to compute."""
-        self._seat(running)
-        shares = self._shares(running, tick.chunk)
+        shares = self._shares(self._seated(running), tick.chunk)
         if not shares:
             return False
         threads = self._governor.threads
         if threads != self._threads:
             self._backend.set_threads(threads)
             self._threads = threads
+        rows = prompt_rows = 0
+        for share in shares:
+            count = len(share.stretch.tokens)
+            rows += count
+            prompt_rows += count if count > 1 else 0
         began = self._clock()
         drawn: list[tuple[int, int]] = []
-        done = self._compute(shares, drawn, stop=self._question(tick, shares, began))
+        done = self._compute(shares, drawn, stop=self._question(tick, shares, rows, began))
         for share in shares:
             share.lane.lost_round = not done
         self._ended = ended = self._clock()
         self._took = ended - began
         if not done:
             return True
-        prompt_rows = sum(len(share.stretch.tokens) for share in shares if len(share.stretch.tokens) > 1)
-        rows = sum(len(share.stretch.tokens) for share in shares)
         tally.rounds += 1
         tally.prefill_tokens += prompt_rows
         tally.decode_tokens += rows - prompt_rows
@@ -214,10 +221,9 @@ class Rounds:
         self._governor.after_round(rows, ended - began, ended)
         return True
 
-    def _shares(self, running: Sequence[Lane], chunk: int) -> list[_Share]:
+    def _shares(self, seated: Sequence[tuple[Lane, Slot]], chunk: int) -> list[_Share]:
         shares = []
         traits = self._backend.traits
-        seated = [(lane, slot) for lane in running if lane.open and (slot := self._tiers.of_lane(lane.number))]
         # llama.cpp takes the first token of a prompt's part into the pass of those that decode, and what is left for
         # the prompt's own pass had better be a round number.
         joined = any(len(lane.tokens) - len(slot.tokens) == 1 for lane, slot in seated)
@@ -240,12 +246,11 @@ class Rounds:
         shares.sort(key=lambda share: share.slot.number)
         return shares
 
-    def _question(self, tick: Tick, shares: Sequence[_Share], began: float) -> Callable[[], bool] | None:
+    def _question(self, tick: Tick, shares: Sequence[_Share], rows: int, began: float) -> Callable[[], bool] | None:
         """What is asked in the middle of a round: it gives a sign of life, and says whether to give the round up.
         None for one that is over at once, as far as is known: questions would cost it a tenth of its speed.
 
         Past half of what it should take, to finish it costs the newcomer less than what would be lost."""
-        rows = sum(len(share.stretch.tokens) for share in shares)
         if rows < BREAKABLE and self._took < LONG and began - self._ended < LATELY:
             return None
         # Or those who come one after another would stop a prompt for ever.

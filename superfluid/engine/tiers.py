@@ -79,7 +79,10 @@ class Tiers:
 
     def of_lane(self, lane: int) -> Slot | None:
         """The sequence that a lane owns, None where it has none (any more)."""
-        return next((slot for slot in self._slots if slot.lane == lane), None)
+        for slot in self._slots:  # between any two rounds for every lane: a generator would cost twice as much
+            if slot.lane == lane:
+                return slot
+        return None
 
     # --- taking ---------------------------------------------------------------------------------------------------
 
