@@ -17,7 +17,7 @@ ROUNDS = 8
 """Most rounds a tick: one commit for all of them. Fewer cost a fifth of the speed, more delay what clients see."""
 
 PASSING_ROUNDS = 64
-"""The same where there is nothing to commit, and clients see each token as it comes. The worker stands still
+"""The same where there is nothing to commit, and clients see tokens before its end. The worker stands still
 between the end of a tick and the next."""
 
 ROUND_SECONDS = 0.5

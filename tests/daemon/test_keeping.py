@@ -13,7 +13,7 @@ from superfluid.daemon.log_threads import LogThreads
 from superfluid.protocol.codes import PurgeMode
 from superfluid.protocol.records import Appended
 from superfluid.protocol.refusals import PurgeConflict, SessionDamaged, SessionPurged
-from superfluid.protocol.ticks import park_name
+from superfluid.protocol.ticks import Forget, park_name
 from superfluid.sessions import snapshot
 from tests.daemon.still import IDENTITY, Still
 from tests.support.daemon import GREEDY
@@ -163,11 +163,13 @@ def test_kv_goes_with_its_session_though_the_client_leaves_meanwhile(log, tmp_pa
         session = await written(still)
         parked = tmp_path / park_name(IDENTITY, session)
         parked.write_bytes(b"KV")
+        still.room.orders.worker_came()  # which never comes to what it is told
         with trio.CancelScope() as scope:
             still.bus.ends.append(lambda _: scope.cancel())
             await still.keeping.purge(session, 0, PurgeMode.REROOT)
         assert scope.cancelled_caught
         assert not parked.exists()
+        assert still.room.orders._queue[-1] == Forget(0, (session,))
 
     trio.run(story)
 

@@ -128,7 +128,7 @@ class EngineRoom:
         self._notice(f"{death}; starting another")
         self.schedule.worker_died()
         waiting = {job.lane for job in self.schedule.waiting}
-        # What ran ends, and so does what was settled but could not be handed over to the log any more.
+        # What ran ends. What ended in a tick whose outcome came is committed, and gone from here.
         for generation in self.in_flight.all():
             if generation.job.lane not in waiting:
                 self.in_flight.drop(generation, GenerationFailed(f"{death}; what was committed is kept"))

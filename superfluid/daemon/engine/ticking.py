@@ -1,8 +1,8 @@
 """The loop that plans ticks, has the worker run them, and hands what they drew to the log.
 
 `plan` -> send the tick -> tokens stream back (provisional) -> `settle` -> commit, deliver. The worker stands still
-between an outcome and the next tick, so that one is planned and sent before anything else is done about the outcome,
-and before any other task runs; the commit of one tick overlaps the next.
+between an outcome and the next tick: so that one is sent, unless there are orders, before any other task runs, those
+that say what was drawn included. The commit of one tick overlaps the next.
 """
 
 from __future__ import annotations
@@ -33,6 +33,29 @@ def _one_of(deaths: BaseExceptionGroup[WorkerDied]) -> WorkerDied:
     """Several tasks notice one death, each in nurseries of its own."""
     first = deaths.exceptions[0]
     return _one_of(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+class _Drawn:
+    """What ticks drew, on its way to the log in batches, in order: a generation may have a piece in each."""
+
+    def __init__(self, pieces: trio.MemorySendChannel[tuple[Piece, ...]]) -> None:
+        self._pieces = pieces
+        self._waiting: list[tuple[Piece, ...]] = []
+
+    def give(self, batch: tuple[Piece, ...]) -> None:
+        """Hand it over if the log has room for it, and nothing waits before it."""
+        self._waiting.append(batch)
+        with contextlib.suppress(trio.WouldBlock, trio.BrokenResourceError):
+            while self._waiting:
+                self._pieces.send_nowait(self._waiting[0])
+                del self._waiting[0]
+
+    async def taken(self) -> None:
+        """Return once everything is handed over. Cancelled, or with BrokenResourceError where nobody commits any
+        more, the rest still waits."""
+        while self._waiting:
+            await self._pieces.send(self._waiting[0])
+            del self._waiting[0]
 
 
 class Ticking:
@@ -105,47 +128,55 @@ class Ticking:
         outcomes: trio.MemoryReceiveChannel[Outcome],
         pieces: trio.MemorySendChannel[tuple[Piece, ...]],
     ) -> None:
-        """Orders, then what was cancelled, then a tick, and meanwhile what the one before it drew; over and over."""
-        drawn: list[Piece | None] = []
-        ended: list[Piece | None] = []
-        while True:
-            self._interrupt, self._at_once, self._work = trio.Event(), trio.Event(), trio.Event()
-            try:
+        """Orders, then what was cancelled, then a tick; over and over."""
+        drawn = _Drawn(pieces)
+        try:
+            while True:
+                self._interrupt, self._at_once, self._work = trio.Event(), trio.Event(), trio.Event()
                 await self._orders.send(worker)
                 # From here on nothing else runs until the tick is on its way.
-                ended = [self._committer.piece(job.lane, Finish.CANCELLED) for job in self._schedule.take_cancelled()]
+                cancelled = self._schedule.take_cancelled()
+                self._hand_over(drawn, [self._committer.piece(job.lane, Finish.CANCELLED) for job in cancelled])
                 planned = plan(self._schedule, trio.current_time())
                 if planned is not None:
                     begin(self._schedule, planned)
                     self._tick = planned.tick.number
                     await worker.send(planned.tick)
-            finally:
-                # One after the other: a lane may have a piece in both.
-                await self._hand_over(pieces, drawn)
-                await self._hand_over(pieces, ended)
-            drawn, ended = [], []
-            if planned is not None:
-                outcome = await self._outcome(worker, planned.tick, outcomes)
-                self._provisional.rest(outcome)
-                drawn = [self._committer.settled(one) for one in settle(self._schedule, outcome)]
-            elif not self._orders.waiting:
-                await self._work.wait()
+                await drawn.taken()
+                if planned is not None:
+                    await self._outcome(worker, planned.tick, outcomes, drawn)
+                elif not self._orders.waiting:
+                    await self._work.wait()
+        finally:
+            # What was drawn is kept, even where the worker dies now, or has died right after it said so.
+            with contextlib.suppress(trio.WouldBlock):
+                self._settle(outcomes.receive_nowait(), drawn)
+            # Where all ends, nobody commits any more.
+            with trio.CancelScope(shield=True), contextlib.suppress(trio.BrokenResourceError):
+                await drawn.taken()
 
-    async def _outcome(self, worker: Worker, tick: Tick, outcomes: trio.MemoryReceiveChannel[Outcome]) -> Outcome:
-        """What comes of a tick that was sent; the worker is told of interrupts meanwhile."""
+    async def _outcome(
+        self, worker: Worker, tick: Tick, outcomes: trio.MemoryReceiveChannel[Outcome], drawn: _Drawn
+    ) -> None:
+        """Settle what comes of a tick that was sent; the worker is told of interrupts meanwhile."""
         if self._orders.waiting:
             self._interrupt.set()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._pass_interrupt, worker, tick.number)
-            outcome = await outcomes.receive()
+            self._settle(await outcomes.receive(), drawn)
             nursery.cancel_scope.cancel()
-        self._tick = None
-        self.worked = True
-        self._watchdog.tick_ended()
-        self.threads = outcome.threads
-        self._metrics.tick(outcome)
-        self._kv.told(outcome.kv)
-        return outcome
+
+    def _settle(self, outcome: Outcome, drawn: _Drawn) -> None:
+        self._provisional.rest(outcome)
+        self._hand_over(drawn, [self._committer.settled(one) for one in settle(self._schedule, outcome)])
+
+    def _hand_over(self, drawn: _Drawn, batch: Sequence[Piece | None]) -> None:
+        # A generation whose commit failed is gone, its lane perhaps not yet.
+        known = tuple(piece for piece in batch if piece is not None)
+        for piece in known:
+            self._provisional.publish(piece.generation.session, piece.cut.shown)
+        if known:
+            drawn.give(known)
 
     async def _pass_interrupt(self, worker: Worker, number: int) -> None:
         await self._interrupt.wait()
@@ -158,18 +189,14 @@ class Ticking:
             with trio.CancelScope(shield=True):
                 await worker.send(Interrupt(number, at_once=True))
 
-    async def _hand_over(
-        self, pieces: trio.MemorySendChannel[tuple[Piece, ...]], batch: Sequence[Piece | None]
-    ) -> None:
-        # A generation whose commit failed is gone, its lane perhaps not yet.
-        known = tuple(piece for piece in batch if piece is not None)
-        if not known:
-            return
-        for piece in known:
-            self._provisional.publish(piece.generation.session, piece.cut.shown)
-        # What was drawn is kept, even where the worker dies now; but where all ends, nobody commits any more.
-        with trio.CancelScope(shield=True), contextlib.suppress(trio.BrokenResourceError):
-            await pieces.send(known)
+    def _ended(self, outcome: Outcome) -> None:
+        """The worker has nothing to do any more, whenever the log has taken what it did."""
+        self._tick = None
+        self.worked = True
+        self._watchdog.tick_ended()
+        self.threads = outcome.threads
+        self._metrics.tick(outcome)
+        self._kv.told(outcome.kv)
 
     async def _listen(self, worker: Worker, outcomes: trio.MemorySendChannel[Outcome]) -> None:
         async with aclosing(worker.replies()) as replies:
@@ -178,6 +205,7 @@ class Ticking:
                     case Drawn(tokens=tokens):
                         self._provisional.drawn(tokens)
                     case Outcome():
+                        self._ended(reply)
                         await outcomes.send(reply)
                     case Forgotten(ticket=ticket):
                         self._orders.forgotten(ticket)

@@ -25,8 +25,8 @@ QUIET_SECONDS = 10.0
 """How long a purge waits for each generation that it cancels."""
 
 LAST_MOMENT = 1.0
-"""Seconds that a purge whose client has left has for the KV of what is purged; a tick takes a quarter of one. What it
-does not come to, the worker does later, or the next start."""
+"""Seconds that a purge whose client has left has for the KV of what is purged on disk. What the worker holds goes at
+the end of its tick; what the disk does not let go of, at the next start."""
 
 
 class Background(Protocol):
@@ -129,8 +129,10 @@ class Keeping:
             unparked = await self._erase_kv(targets)
         except trio.Cancelled:
             # Whoever asked has left. They are purged, and nobody can purge them again.
+            self._cancel_copies(targets)
+            self._room.orders.forget_soon(targets)
             with trio.move_on_after(LAST_MOMENT, shield=True):
-                await self._erase_kv(targets)
+                await trio.to_thread.run_sync(self._parked.erase, targets, abandon_on_cancel=True)
             raise
         if not (erased and unparked):
             raise ErasurePending(sessions[-1])
@@ -145,8 +147,14 @@ class Keeping:
 
     async def _end_copies(self, targets: tuple[int, ...]) -> None:
         """End what runs on copies of them: questions, flash queries. None begins any more."""
+        self._cancel_copies(targets)
         for copy in self._book.copies(targets):
             await self._generating.cancel_and_wait(copy, QUIET_SECONDS)
+
+    def _cancel_copies(self, targets: tuple[int, ...]) -> None:
+        for copy in self._book.copies(targets):
+            if (generation := self._room.in_flight.of_session(copy)) is not None:
+                self._room.cancel(generation)
 
     def _busy(self, targets: tuple[int, ...]) -> bool:
         return any(self._room.in_flight.of_session(target) is not None for target in targets)
