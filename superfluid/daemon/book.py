@@ -15,8 +15,7 @@ from functools import partial
 import trio
 
 from superfluid.daemon.bus import Bus
-from superfluid.daemon.draft import LONG, Prepared
-from superfluid.daemon.draft import Draft as Draft
+from superfluid.daemon.draft import LONG, Draft, Prepared
 from superfluid.daemon.log_threads import LogThreads
 from superfluid.protocol import postcard
 from superfluid.protocol.frames import MAX_FRAME

@@ -237,10 +237,10 @@ class LaneOutcome:
     """What a tick did for one lane.
 
     `drawn` is all of the tick's tokens (packed): those that `Drawn` frames announced, and what came after the last of
-    them. `warm` is the number of prompt tokens that came from kept
-    KV, 0 until the lane has KV. `remaining` is prompt tokens not computed yet. `finish` is a `codes.Finish`; with
-    ERROR, `fault` is a `codes.Fault` and `detail` says what happened. `gap` is by how much the highest logit stood
-    above the second where the first token was drawn, before any bias or penalty; 0.0 until then, or not asked for.
+    them. `warm` is the number of prompt tokens that came from kept KV, 0 until the lane has KV. `remaining` is prompt
+    tokens not computed yet. `finish` is a `codes.Finish`; with ERROR, `fault` is a `codes.Fault` and `detail` says
+    what happened. `gap` is by how much the highest logit stood above the second where the first token was drawn,
+    before any bias or penalty; 0.0 until then, or not asked for.
     """
 
     lane: U64

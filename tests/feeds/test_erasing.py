@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from superfluid.daemon.book import Book, Draft
+from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
+from superfluid.daemon.draft import Draft
 from superfluid.daemon.engine.generation import Generation
 from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.feeds.erasing import Erasing

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import trio
 
-from superfluid.daemon.book import Book, Draft
+from superfluid.daemon.book import Book
+from superfluid.daemon.draft import Draft
 from superfluid.daemon.engine.generation import Cut, Generation
 from superfluid.daemon.engine.in_flight import InFlight
 from superfluid.protocol.codes import Finish

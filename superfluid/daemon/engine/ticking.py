@@ -35,7 +35,7 @@ def _one_of(deaths: BaseExceptionGroup[WorkerDied]) -> WorkerDied:
     return _one_of(first) if isinstance(first, BaseExceptionGroup) else first
 
 
-class _Drawn:
+class _Batches:
     """What ticks drew, on its way to the log in batches, in order: a generation may have a piece in each."""
 
     def __init__(self, pieces: trio.MemorySendChannel[tuple[Piece, ...]]) -> None:
@@ -129,7 +129,7 @@ class Ticking:
         pieces: trio.MemorySendChannel[tuple[Piece, ...]],
     ) -> None:
         """Orders, then what was cancelled, then a tick; over and over."""
-        drawn = _Drawn(pieces)
+        drawn = _Batches(pieces)
         try:
             while True:
                 self._interrupt, self._at_once, self._work = trio.Event(), trio.Event(), trio.Event()
@@ -156,7 +156,7 @@ class Ticking:
                 await drawn.taken()
 
     async def _outcome(
-        self, worker: Worker, tick: Tick, outcomes: trio.MemoryReceiveChannel[Outcome], drawn: _Drawn
+        self, worker: Worker, tick: Tick, outcomes: trio.MemoryReceiveChannel[Outcome], drawn: _Batches
     ) -> None:
         """Settle what comes of a tick that was sent; the worker is told of interrupts meanwhile."""
         if self._orders.waiting:
@@ -166,11 +166,11 @@ class Ticking:
             self._settle(await outcomes.receive(), drawn)
             nursery.cancel_scope.cancel()
 
-    def _settle(self, outcome: Outcome, drawn: _Drawn) -> None:
+    def _settle(self, outcome: Outcome, drawn: _Batches) -> None:
         self._provisional.rest(outcome)
         self._hand_over(drawn, [self._committer.settled(one) for one in settle(self._schedule, outcome)])
 
-    def _hand_over(self, drawn: _Drawn, batch: Sequence[Piece | None]) -> None:
+    def _hand_over(self, drawn: _Batches, batch: Sequence[Piece | None]) -> None:
         # A generation whose commit failed is gone, its lane perhaps not yet.
         known = tuple(piece for piece in batch if piece is not None)
         for piece in known:

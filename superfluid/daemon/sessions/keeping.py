@@ -9,8 +9,9 @@ from typing import Protocol
 
 import trio
 
-from superfluid.daemon.book import Book, Draft
+from superfluid.daemon.book import Book
 from superfluid.daemon.bus import Bus
+from superfluid.daemon.draft import Draft
 from superfluid.daemon.engine.room import EngineRoom
 from superfluid.daemon.parked_files import ParkedFiles
 from superfluid.daemon.sessions.generating import Generating
